@@ -151,7 +151,7 @@ def _fetched(graph: Graph, info: Any) -> Variable:
     """The variable of an output, which has its name and type."""
     name, element = info.name, info.type.tensor_type.elem_type
     value = graph.values.get(name)
-    if value is None or value.items is not None:
+    if value is None or value.is_sequence:
         raise UnsupportedError(f"output {name} is a sequence; programs fetch tensors")
     found = graph.builder.variable(value)
     wanted = as_var_type(element, f"output {name}") if element else found.dtype

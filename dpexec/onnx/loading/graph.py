@@ -146,7 +146,7 @@ class Graph:
 
     def _folded(self, node: Node, proto: Any) -> list[Any] | None:
         values = [value for value in node.inputs if value is not None]
-        if proto.domain not in ("", "ai.onnx") or any(v.items is not None for v in values):
+        if proto.domain not in ("", "ai.onnx") or any(v.is_sequence for v in values):
             return None
         if any(v.known is None for v in values):
             return None
@@ -244,7 +244,7 @@ def _named(node: Node) -> Iterator[None]:
         raise UnsupportedError(f"{node} depends on sizes that only a batch tells") from error
     except (EnforceNotMet, TypeError, ValueError, AssertionError) as error:
         inputs = [
-            node.builder.described(v) for v in node.inputs if v is not None and v.items is None
+            node.builder.described(v) for v in node.inputs if v is not None and not v.is_sequence
         ]
         raise UnsupportedError(
             f"{node} cannot become operators of a program: {error}\n  inputs: {', '.join(inputs)}"

@@ -23,8 +23,9 @@ class Value:
         array: its numbers, if they are known when the model is loaded; an array of objects if some
             are open sizes (:class:`~dpexec.onnx.loading.dims.OpenDim`).
         var: the variable that holds it in a run.
-        scalar: whether it has no dimensions in the model; its variable has the shape [1].
-        items: the elements, if it is a sequence.
+        scalar: whether it has no dimensions in the model, where its variable has the shape [1]; of
+            an array, whether its tensors have none.
+        items: the elements, if it is a sequence of known length; else ``var`` is an array.
         weight: whether it is an initializer that becomes a parameter.
         statistic: whether it is an initializer that is never trained, as running means are.
     """
@@ -37,6 +38,12 @@ class Value:
     weight: bool = False
     statistic: bool = False
     dims: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a sequence of tensors: a list of them, or an array of the program."""
+        array = self.var is not None and self.var.type == VarType.LOD_TENSOR_ARRAY
+        return self.items is not None or array
 
     @property
     def known(self) -> np.ndarray[Any, Any] | None:

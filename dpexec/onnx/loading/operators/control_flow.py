@@ -11,8 +11,10 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.branches import cond
 from dpexec.layers.control_flow import While
+from dpexec.layers.static_rnn import StaticRNN
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.operators.sequences import array_of, is_array, require_appended
 from dpexec.onnx.loading.values import Value
 
 _MOST_ROUNDS = 512
@@ -96,7 +98,7 @@ def _written_out(node: Node, body: Any, trips: int) -> list[Any]:
 
 
 def _stacked(node: Node, values: Sequence[Value], axis: int = 0) -> Variable:
-    """What the rounds of a loop left, one behind the other."""
+    """What the rounds of a loop left, one behind the other along an axis."""
     if not values:
         node.fail("a loop without rounds leaves nothing whose shape is known")
     variables = [node.builder.variable(value) for value in values]
@@ -116,14 +118,7 @@ class _While:
         self.kept = _copy(node, node.number(True, VarType.BOOL) if first is None else first)
         self.limit = node.optional(0)
         self.start = [node.value(i) for i in range(2, len(node.inputs))]
-        if any(value.items is not None for value in self.start):
-            node.fail(
-                "it changes a sequence of tensors, and only a run tells how many rounds it has"
-            )
-        self.states = [_copy(node, node.builder.variable(value)) for value in self.start]
-        for state in self.states:  # a tensor that is empty at first grows
-            if 0 in state.shape:
-                state.desc.set_shape([-1 if size == 0 else size for size in state.shape])
+        self.states = [self._state(i, value) for i, value in enumerate(self.start)]
         block, count = node.builder.block, len(body.output) - 1 - len(self.states)
         self.arrays = [
             block.create_var(
@@ -132,6 +127,16 @@ class _While:
             for i in range(count)
         ]
         self.scalars = [value.scalar for value in self.start] + [False] * count
+
+    def _state(self, number: int, value: Value) -> Variable:
+        """The variable that a state of the loop has before its first round."""
+        if value.is_sequence:
+            require_appended(self.node, self.body, self.body.input[2 + number].name)
+            return array_of(self.node, value)
+        state = _copy(self.node, self.node.builder.variable(value))
+        if 0 in state.shape:  # a tensor that is empty at first grows
+            state.desc.set_shape([-1 if size == 0 else size for size in state.shape])
+        return state
 
     def results(self) -> list[Any]:
         """Add the loop; returns its states and what its rounds left."""
@@ -160,7 +165,11 @@ class _While:
         made = node.graph.body(self.body, [*inputs, *states])
         variables = [node.builder.variable(value) for value in made]
         count = len(self.states)
-        copies = [_copy(node, var) for var in variables[1 : 1 + count]]
+        for number, value in enumerate(made[1 : 1 + count]):
+            if value.is_sequence:  # the first tensor tells it
+                self.scalars[number] = value.scalar
+        pairs = zip(variables[1 : 1 + count], self.states, strict=True)
+        copies = [(var if is_array(state) else _copy(node, var), state) for var, state in pairs]
         for array, var, value in zip(
             self.arrays, variables[1 + count :], made[1 + count :], strict=True
         ):
@@ -172,8 +181,11 @@ class _While:
                 prefix=node.prefix,
                 outputs={"Out": array},
             )
-        for copied, state in zip(copies, self.states, strict=True):
-            _copy(node, copied, state)
+        for copied, state in copies:
+            if not is_array(state):
+                _copy(node, copied, state)
+            elif copied is not state:
+                node.fail("its body returns another sequence than the one that it got")
         _copy(node, variables[0], self.kept)
         node.builder.add(
             "increment",
@@ -194,37 +206,109 @@ class _While:
         return _copy(node, both, to)
 
 
+class _Scan:
+    """A node, and what it goes through."""
+
+    def __init__(self, node: Node) -> None:
+        self.node, self.body = node, node.attrs["body"]
+        count = node.attrs["num_scan_inputs"]
+        self.states = [node.value(i) for i in range(len(node.inputs) - count)]
+        self.sources = [node.value(i) for i in range(len(self.states), len(node.inputs))]
+        outputs = len(self.body.output) - len(self.states)
+        axes = node.attr("scan_input_axes", [0] * count)
+        self.axes = [axis % v.rank for axis, v in zip(axes, self.sources, strict=True)]
+        self.backwards = node.attr("scan_input_directions", [0] * count)
+        self.out_axes = node.attr("scan_output_axes", [0] * outputs)
+        self.out_backwards = node.attr("scan_output_directions", [0] * outputs)
+
+    def written_out(self, length: int) -> list[Any]:
+        """The operators of every step."""
+        node, states = self.node, self.states
+        scans: list[list[Value]] = [[] for _ in self.out_axes]
+        sources = [node.builder.variable(source) for source in self.sources]
+        for number in range(length):
+            parts = []
+            for k, (value, var) in enumerate(zip(self.sources, sources, strict=True)):
+                place = length - 1 - number if self.backwards[k] else number
+                row = node.squeeze(node.slice(var, self.axes[k], place, place + 1), [self.axes[k]])
+                parts.append(Value(f"{node.prefix}.part", None, row, value.rank == 1))
+            made = node.graph.body(self.body, [*states, *parts])
+            states = made[: len(states)]
+            for kept, value in zip(scans, made[len(states) :], strict=True):
+                kept.append(value)
+        found = []
+        for kept, axis, back in zip(scans, self.out_axes, self.out_backwards, strict=True):
+            axis = axis if axis >= 0 else axis + kept[0].rank + 1
+            found.append(_stacked(node, kept[::-1] if back else kept, axis))
+        return [*states, *found]
+
+    def over_steps(self) -> list[Any]:
+        """A ``recurrent`` operator, whose number of steps a run tells."""
+        node = self.node
+        sources = [self._time_first(k) for k in range(len(self.sources))]
+        starts = [node.builder.variable(state) for state in self.states]
+        rnn, after = StaticRNN(), []
+        with rnn.step():
+            parts = [
+                Value(f"{node.prefix}.part", None, rnn.step_input(var), value.rank == 1)
+                for var, value in zip(sources, self.sources, strict=True)
+            ]
+            memories = [rnn.memory(init=start) for start in starts]
+            states = [
+                Value(f"{node.prefix}.state", None, var, value.scalar)
+                for var, value in zip(memories, self.states, strict=True)
+            ]
+            made = node.graph.body(self.body, [*states, *parts])
+            after = [_copy(node, node.builder.variable(value)) for value in made]
+            for memory, var in zip(memories, after, strict=False):
+                rnn.update_memory(memory, var)
+            for var in after:
+                rnn.step_output(var)
+        results = rnn()
+        results = results if isinstance(results, list) else [results]
+        count = len(starts)
+        last = [self._last(results[k], self.states[k].scalar, k) for k in range(count)]
+        scans = [
+            self._laid(var, value, k)
+            for k, (var, value) in enumerate(zip(results[count:], made[count:], strict=True))
+        ]
+        return [*last, *scans]
+
+    def _time_first(self, number: int) -> Variable:
+        """A source with its steps along the first axis, from the first to the last."""
+        node, axis = self.node, self.axes[number]
+        var = node.builder.variable(self.sources[number])
+        rest = [k for k in range(self.sources[number].rank) if k != axis]
+        var = node.transpose(var, [axis, *rest])
+        if self.sources[number].rank == 1:  # a step is a number, of shape [1]
+            var = node.unsqueeze(var, [1])
+        return node.add("reverse", {"X": var}, axis=[0]) if self.backwards[number] else var
+
+    def _last(self, states: Variable, scalar: bool, number: int) -> Value:
+        """The state after the last step."""
+        node = self.node
+        row = node.add("slice", {"Input": states}, axes=[0], starts=[-1], ends=[2**31 - 1])
+        return node.result(node.squeeze(row, [0]), scalar, number)
+
+    def _laid(self, var: Variable, value: Value, number: int) -> Variable:
+        """What all steps left, along the axis of an output."""
+        node, axis = self.node, self.out_axes[number]
+        if self.out_backwards[number]:
+            var = node.add("reverse", {"X": var}, axis=[0])
+        if value.scalar:
+            return node.reshape(var, [-1])
+        rank = value.rank + 1
+        axis = axis if axis >= 0 else axis + rank
+        order = list(range(1, rank))
+        order.insert(axis, 0)
+        return node.transpose(var, order)
+
+
 @operator("Scan")
 def scan(node: Node) -> Any:
-    """Written out; the length of what is gone through must be known."""
+    """Written out if the number of steps is known, else a ``recurrent`` operator."""
     if node.version < 9:
         node.fail("version 8 of Scan is not supported")
-    body, count = node.attrs["body"], node.attrs["num_scan_inputs"]
-    states = [node.value(i) for i in range(len(node.inputs) - count)]
-    sources = [node.value(i) for i in range(len(states), len(node.inputs))]
-    outputs = len(body.output) - len(states)
-    axes = node.attr("scan_input_axes", [0] * count)
-    backwards = node.attr("scan_input_directions", [0] * count)
-    length = node.builder.dims(sources[0])[axes[0]]
-    if not isinstance(length, int):
-        node.fail("the length of what it goes through must be known when the model is loaded")
-    scans: list[list[Value]] = [[] for _ in range(outputs)]
-    for number in range(length):
-        parts = []
-        for source, axis, back in zip(sources, axes, backwards, strict=True):
-            place, axis = length - 1 - number if back else number, axis % source.rank
-            var = node.slice(node.builder.variable(source), axis, place, place + 1)
-            parts.append(
-                Value(f"{node.prefix}.part", None, node.squeeze(var, [axis]), source.rank == 1)
-            )
-        made = node.graph.body(body, [*states, *parts])
-        states = made[: len(states)]
-        for kept, value in zip(scans, made[len(states) :], strict=True):
-            kept.append(value)
-    out_axes = node.attr("scan_output_axes", [0] * outputs)
-    out_back = node.attr("scan_output_directions", [0] * outputs)
-    stacked = [
-        _stacked(node, kept[::-1] if back else kept, axis if axis >= 0 else axis + kept[0].rank + 1)
-        for kept, axis, back in zip(scans, out_axes, out_back, strict=True)
-    ]
-    return [*states, *stacked]
+    found = _Scan(node)
+    length = node.builder.dims(found.sources[0])[found.axes[0]]
+    return found.written_out(length) if isinstance(length, int) else found.over_steps()

@@ -1,4 +1,7 @@
-"""Sequences of tensors, and optional values: how many there are is known when loading."""
+"""Sequences of tensors, and optional values.
+
+A sequence is a list of tensors, or an array of the program if only a run tells how many there are.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,49 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 from dpexec.onnx.loading.values import Value
+
+
+def is_array(var: Variable | None) -> bool:
+    """Whether a variable is an array of tensors."""
+    return var is not None and var.type == VarType.LOD_TENSOR_ARRAY
+
+
+def array_of(node: Node, value: Value) -> Variable:
+    """An array of the program with the tensors of a sequence."""
+    if value.items is None:
+        assert value.var is not None
+        return value.var
+    made = node.builder.fresh(f"{node.prefix}.array", type=VarType.LOD_TENSOR_ARRAY)
+    for number, item in enumerate(value.items):
+        _append(node, made, item, node.number(number, VarType.INT64))
+    return made
+
+
+def _append(node: Node, array: Variable, value: Value, place: Variable) -> None:
+    var = node.builder.variable(value)
+    array.desc.set_dtype(var.dtype)
+    node.builder.add(
+        "write_to_array", {"X": var, "I": place}, prefix=node.prefix, outputs={"Out": array}
+    )
+
+
+def require_appended(node: Node, body: Any, name: str) -> None:
+    """Refuse a loop that does anything to a sequence but reading it, and then appending to it.
+
+    The sequence is one array of the program, which is changed in place.
+    """
+    users = [n for n in body.node if name in n.input]
+    for user in users[:-1]:
+        if user.op_type not in ("SequenceAt", "SequenceLength"):
+            node.fail(f"its body has several uses of the sequence {name}")
+    if users and users[-1].op_type == "SequenceInsert":
+        require_appended(node, body, users[-1].output[0])
 
 
 def _items(node: Node, index: int = 0) -> list[Value]:
@@ -33,6 +75,13 @@ def construct(node: Node) -> Any:
 @operator("SequenceInsert")
 def insert(node: Node) -> Any:
     """At the end by default."""
+    array = node.value(0).var
+    if array is not None and is_array(array):
+        if node.input(2) is not None:
+            node.fail("it inserts into a sequence of unknown length, but not at its end")
+        length = node.add("lod_array_length", {"X": array})
+        _append(node, array, node.value(1), length)
+        return Value(node.outputs[0], None, array, node.value(1).scalar)
     items = list(_items(node))
     items.insert(_place(node, 2, len(items)), node.value(1))
     return Value(node.outputs[0], items=items)
@@ -49,21 +98,40 @@ def erase(node: Node) -> Any:
 @operator("SequenceAt")
 def at(node: Node) -> Any:
     """One of its tensors."""
+    array = node.value(0).var
+    if array is not None and is_array(array):
+        made = node.add("read_from_array", {"X": array, "I": _from_front(node, array)})
+        return node.result(made, node.value(0).scalar)
     return _items(node)[_place(node, 1, 0)]
+
+
+def _from_front(node: Node, array: Variable) -> Variable:
+    """The position of a tensor, counted from the first one."""
+    known = node.known(1)
+    place = node.cast(node.var(1), VarType.INT64)
+    if known is None or int(known.reshape(-1)[0]) >= 0:
+        return place
+    return node.binary("elementwise_add", node.add("lod_array_length", {"X": array}), place)
 
 
 @operator("SequenceLength")
 def length(node: Node) -> Any:
     """The number of tensors."""
+    array = node.value(0).var
+    if is_array(array):
+        return node.result(node.add("lod_array_length", {"X": array}), True)
     return np.array(len(_items(node)), np.int64)
 
 
 @operator("ConcatFromSequence")
 def concat(node: Node) -> Any:
     """All tensors, one behind the other, along an axis that may be new."""
+    array, axis = node.value(0).var, node.attrs["axis"]
+    if is_array(array):
+        new = bool(node.attr("new_axis", 0)) and not node.value(0).scalar
+        return node.add("tensor_array_to_tensor", {"X": array}, axis=axis, use_stack=new)
     items = _items(node)
     variables = [node.builder.variable(item) for item in items]
-    axis = node.attrs["axis"]
     if node.attr("new_axis", 0):
         if items[0].scalar:
             return node.concat(variables, 0)

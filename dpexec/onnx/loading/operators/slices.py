@@ -69,7 +69,12 @@ def _clipped(start: int, end: int, step: int, size: Any) -> tuple[int, int, int]
 def _slice_by_tensors(node: Node) -> Any:
     """A run tells the places, for axes that are known."""
     starts, ends = node.var(1), node.var(2)
-    axes = node.integers(3, "axes") or list(range(starts.shape[0]))
+    axes, rank = node.integers(3, "axes"), node.value(0).rank
+    if axes is None:
+        count = max(starts.shape[0], ends.shape[0])
+        if count < 0 and rank > 1:
+            node.fail("how many axes it cuts is known in a run only")
+        axes = list(range(max(count, 1)))
     if any(step != 1 for step in node.integers(4, "steps") or [1]):
         for index, what in ((1, "starts"), (2, "ends")):
             node.constant(index, what)
@@ -79,12 +84,41 @@ def _slice_by_tensors(node: Node) -> Any:
         inside = node.binary("elementwise_max", var, limits[0])
         inside = node.binary("elementwise_min", inside, limits[1])
         inputs[name] = node.cast(inside, VarType.INT32)
-    rank, count = node.value(0).rank, len(axes)
+    count = len(axes)
     axes = [axis + rank if axis < 0 else axis for axis in axes]
-    return node.add(
+    made = node.add(
         "slice", inputs, axes=axes, starts=[-1] * count, ends=[-1] * count,
         infer_flags=[-1] * count,
     )  # fmt: skip
+    (base, first), (other, last) = _moved(starts), _moved(ends)
+    if count == 1 and base == other and last > first:  # x[i : i + 1] has one element
+        shape = list(made.shape)
+        shape[axes[0]] = int(last - first)
+        made.desc.set_shape(shape)
+    return made
+
+
+def _moved(var: Variable) -> tuple[str, float]:
+    """The variable that numbers were added to, by name, and their sum."""
+    total = 0.0
+    for op in reversed(var.block.ops):
+        if var.name not in op.output_arg_names:
+            continue
+        added = op.attrs.get("bias", 0.0) if op.type == "scale" else None
+        if op.type == "elementwise_add":
+            added = _filled(var.block._var_recursive(op.inputs["Y"][0]))
+        if added is None or op.attrs.get("scale", 1.0) != 1.0:
+            break
+        total += added
+        var = var.block._var_recursive(op.inputs["X"][0])
+    return var.name, total
+
+
+def _filled(var: Variable) -> float | None:
+    """The number that a variable is filled with; None if it is no constant."""
+    found = [op for op in var.block.ops if var.name in op.output_arg_names]
+    constant = len(found) == 1 and found[0].type == "fill_constant"
+    return float(found[0].attrs["value"]) if constant else None
 
 
 @operator("Split")

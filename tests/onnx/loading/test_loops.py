@@ -1,0 +1,149 @@
+"""Loops over sequences whose lengths only a run tells, and steps of a number that is open."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import dpexec as fluid
+from dpexec.onnx import UnsupportedError, load
+from dpexec.onnx.exporter import model_of
+
+FLOAT, LONG, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+info = helper.make_tensor_value_info
+node = helper.make_node
+
+
+def constant(name, value):
+    return numpy_helper.from_array(np.array(value), name)
+
+
+def model(nodes, inputs, outputs, constants=()):
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def same(made, *feeds):
+    """Compare with onnxruntime, also after writing the program again; the program is returned."""
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    program, names, fetches = load(made)
+    again = model_of(program, names, fetches, opset=17).SerializeToString()
+    again = onnxruntime.InferenceSession(again)
+    exe = fluid.Executor(fluid.CPUPlace())
+    for feed in feeds:
+        expected = session.run(None, feed)
+        shaped = {name: value.reshape(value.shape or 1) for name, value in feed.items()}
+        for found in (exe.run(program, shaped, fetches), again.run(None, shaped)):
+            for value, wanted in zip(found, expected, strict=True):
+                np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    return program, names, fetches
+
+
+def bags(insert=(), body_nodes=()):
+    """Sums of x[0 : i + 1] in each round, put into a sequence."""
+    body = helper.make_graph(
+        [
+            node("Unsqueeze", ["round", "zero"], ["place"]),
+            node("Add", ["place", "one"], ["end"]),
+            node("Slice", ["x", "place", "end"], ["row"]),
+            node("ReduceSum", ["row"], ["total"], keepdims=0),
+            *body_nodes,
+            node("SequenceInsert", ["before", "total", *insert], ["after"]),
+            node("Identity", ["going"], ["again"]),
+        ],
+        "body",
+        [
+            info("round", LONG, []),
+            info("going", BOOL, []),
+            helper.make_tensor_sequence_value_info("before", FLOAT, None),
+        ],
+        [
+            info("again", BOOL, []),
+            helper.make_tensor_sequence_value_info("after", FLOAT, None),
+        ],
+    )
+    return [
+        node("SequenceEmpty", [], ["empty"]),
+        node("Loop", ["count", "", "empty"], ["filled"], body=body),
+        node("ConcatFromSequence", ["filled"], ["y"], axis=0, new_axis=1),
+        node("SequenceLength", ["filled"], ["length"]),
+        node("SequenceAt", ["filled", "last"], ["end_of_all"]),
+    ]
+
+
+CONSTANTS = [constant("zero", [0]), constant("one", [1]), constant("last", -1)]
+BAGS_IN = [info("x", FLOAT, ["n", 3]), info("count", LONG, [])]
+
+
+def test_a_loop_fills_a_sequence():
+    outputs = [info("y", FLOAT, ["m"]), info("length", LONG, []), info("end_of_all", FLOAT, [])]
+    made = model(bags(), BAGS_IN, outputs, CONSTANTS)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    feeds = [{"x": x, "count": np.array(count)} for count in (3, 1, 4)]
+    program, _, _ = same(made, *feeds)
+    assert {"while", "write_to_array"} <= {op.type for b in program.blocks for op in b.ops}
+
+
+def test_gradients_flow_through_a_sequence():
+    made = model(bags(), BAGS_IN, [info("y", FLOAT, ["m"])], CONSTANTS)
+    program, _, fetches = load(made)
+    x = program.global_block().var("x")
+    x.stop_gradient = False
+    with fluid.program_guard(program):
+        (slope,) = fluid.gradients(fluid.layers.reduce_sum(fluid.layers.square(fetches[0])), [x])
+    value = np.arange(12, dtype=np.float32).reshape(4, 3)
+    exe = fluid.Executor(fluid.CPUPlace())
+    (found,) = exe.run(program, {"x": value, "count": np.array([3])}, [slope])
+    expected = 2 * value.sum(axis=1, keepdims=True) * np.ones(3, np.float32)
+    expected[3] = 0
+    np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("insert", "nodes", "problem"),
+    [
+        (["zero"], (), "but not at its end"),
+        ((), [node("SequenceInsert", ["before", "total"], ["other"])], "several uses"),
+    ],
+)
+def test_sequences_that_are_more_than_appended_to(insert, nodes, problem):
+    made = model(bags(insert, nodes), BAGS_IN, [info("y", FLOAT, ["m"])], CONSTANTS)
+    with pytest.raises(UnsupportedError, match=problem):
+        load(made)
+
+
+def steps(**attrs):
+    """A running total, and twice of it, over the first axis of x."""
+    body = helper.make_graph(
+        [
+            node("Add", ["state", "row"], ["next"]),
+            node("Mul", ["next", "two"], ["left"]),
+            node("ReduceSum", ["row"], ["number"], keepdims=0),
+        ],
+        "body",
+        [info("state", FLOAT, [3]), info("row", FLOAT, [3])],
+        [info("next", FLOAT, [3]), info("left", FLOAT, [3]), info("number", FLOAT, [])],
+    )
+    nodes = [
+        node("Scan", ["start", "x"], ["last", "all", "sums"], body=body, num_scan_inputs=1, **attrs)
+    ]
+    inputs = [info("start", FLOAT, [3])]
+    outputs = [info("last", FLOAT, [3]), info("all", FLOAT, None), info("sums", FLOAT, ["n"])]
+    return nodes, inputs, outputs, [constant("two", np.float32(2))]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_scan_over_an_open_number_of_steps(axis, back):
+    attrs = {
+        "scan_input_axes": [axis], "scan_input_directions": [back],
+        "scan_output_axes": [axis, 0], "scan_output_directions": [1 - back, back],
+    }  # fmt: skip
+    nodes, inputs, outputs, constants = steps(**attrs)
+    shape = ["n", 3] if axis == 0 else [3, "n"]
+    made = model(nodes, [*inputs, info("x", FLOAT, shape)], outputs, constants)
+    rng, start = np.random.default_rng(0), np.arange(3, dtype=np.float32)
+    xs = [rng.normal(size=(n, 3)).astype(np.float32) for n in (4, 1, 2)]
+    feeds = [{"start": start, "x": x if axis == 0 else x.T.copy()} for x in xs]
+    program, _, _ = same(made, *feeds)
+    assert "recurrent" in {op.type for op in program.global_block().ops}
