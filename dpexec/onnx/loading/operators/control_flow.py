@@ -170,17 +170,7 @@ class _While:
                 self.scalars[number] = value.scalar
         pairs = zip(variables[1 : 1 + count], self.states, strict=True)
         copies = [(var if is_array(state) else _copy(node, var), state) for var, state in pairs]
-        for array, var, value in zip(
-            self.arrays, variables[1 + count :], made[1 + count :], strict=True
-        ):
-            array.desc.set_dtype(var.dtype)
-            written = var if value.scalar else node.unsqueeze(var, [0])
-            node.builder.add(
-                "write_to_array",
-                {"X": written, "I": self.counter},
-                prefix=node.prefix,
-                outputs={"Out": array},
-            )
+        self._append(made[1 + count :])
         for copied, state in copies:
             if not is_array(state):
                 _copy(node, copied, state)
@@ -194,6 +184,20 @@ class _While:
             prefix=node.prefix,
             outputs={"Out": self.counter},
         )
+
+    def _append(self, values: Sequence[Value]) -> None:
+        """Put what a round leaves into arrays."""
+        node = self.node
+        for array, value in zip(self.arrays, values, strict=True):
+            var = node.builder.variable(value)
+            array.desc.set_dtype(var.dtype)
+            written = var if value.scalar else node.unsqueeze(var, [0])
+            node.builder.add(
+                "write_to_array",
+                {"X": written, "I": self.counter},
+                prefix=node.prefix,
+                outputs={"Out": array},
+            )
 
     def _going(self, to: Variable | None) -> Variable:
         """Whether there is another round."""
@@ -247,7 +251,21 @@ class _Scan:
         node = self.node
         sources = [self._time_first(k) for k in range(len(self.sources))]
         starts = [node.builder.variable(state) for state in self.states]
-        rnn, after = StaticRNN(), []
+        rnn = StaticRNN()
+        made = self._step(rnn, sources, starts)
+        results = rnn()
+        results = results if isinstance(results, list) else [results]
+        count = len(starts)
+        last = [self._last(results[k], self.states[k].scalar, k) for k in range(count)]
+        scans = [
+            self._laid(var, value, k)
+            for k, (var, value) in enumerate(zip(results[count:], made[count:], strict=True))
+        ]
+        return [*last, *scans]
+
+    def _step(self, rnn: StaticRNN, sources: list[Variable], starts: list[Variable]) -> list[Value]:
+        """Add a step's operators to the ``recurrent`` operator; returns what it leaves."""
+        node = self.node
         with rnn.step():
             parts = [
                 Value(f"{node.prefix}.part", None, rnn.step_input(var), value.rank == 1)
@@ -264,15 +282,7 @@ class _Scan:
                 rnn.update_memory(memory, var)
             for var in after:
                 rnn.step_output(var)
-        results = rnn()
-        results = results if isinstance(results, list) else [results]
-        count = len(starts)
-        last = [self._last(results[k], self.states[k].scalar, k) for k in range(count)]
-        scans = [
-            self._laid(var, value, k)
-            for k, (var, value) in enumerate(zip(results[count:], made[count:], strict=True))
-        ]
-        return [*last, *scans]
+        return made
 
     def _time_first(self, number: int) -> Variable:
         """A source with its steps along the first axis, from the first to the last."""

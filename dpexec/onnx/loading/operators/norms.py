@@ -49,13 +49,16 @@ def _per_channel(node: Node, var: Variable, rank: int) -> Variable:
     return node.reshape(var, [-1, *[1] * (rank - 2)])
 
 
-def _standardized(node: Node, x: Variable, axes: list[int], epsilon: float) -> Variable:
-    """Over some axes, mean 0 and deviation 1."""
+def _standardized(
+    node: Node, x: Variable, axes: list[int], epsilon: float
+) -> tuple[Variable, Variable, Variable]:
+    """Over some axes, mean 0 and deviation 1; and the mean and deviation that it had."""
     attrs: dict[str, Any] = {"dim": axes, "keep_dim": True, "reduce_all": len(axes) == len(x.shape)}
-    moved = node.binary("elementwise_sub", x, node.add("reduce_mean", {"X": x}, **attrs))
+    mean = node.add("reduce_mean", {"X": x}, **attrs)
+    moved = node.binary("elementwise_sub", x, mean)
     variance = node.add("reduce_mean", {"X": node.add("square", {"X": moved})}, **attrs)
     deviation = node.add("sqrt", {"X": node.scaled(variance, bias=epsilon)})
-    return node.binary("elementwise_div", moved, deviation)
+    return node.binary("elementwise_div", moved, deviation), mean, deviation
 
 
 @operator("InstanceNormalization")
@@ -64,7 +67,7 @@ def instance_norm(node: Node) -> Any:
     inputs = {"X": node.var(0), "Scale": node.var(1), "Bias": node.var(2)}
     rank, epsilon = node.value(0).rank, node.attr("epsilon", 1e-5)
     if epsilon > _LARGEST_EPSILON:
-        made = _standardized(node, node.var(0), list(range(2, rank)), epsilon)
+        made, _, _ = _standardized(node, node.var(0), list(range(2, rank)), epsilon)
         made = node.binary("elementwise_mul", made, _per_channel(node, node.var(1), rank))
         return node.binary("elementwise_add", made, _per_channel(node, node.var(2), rank))
     return node.add("instance_norm", inputs, "Y", epsilon=node.attr("epsilon", 1e-5))
@@ -99,14 +102,14 @@ def layer_norm(node: Node) -> Any:
 
 
 def _layer_norm_by_hand(node: Node, axis: int) -> Any:
-    if any(node.outputs[1:]):
-        node.fail("statistics with this axis or epsilon are not supported")
-    rank = node.value(0).rank
-    made = _standardized(node, node.var(0), list(range(axis, rank)), node.attr("epsilon", 1e-5))
+    axes = list(range(axis, node.value(0).rank))
+    made, mean, deviation = _standardized(node, node.var(0), axes, node.attr("epsilon", 1e-5))
     for index, op_type in ((1, "elementwise_mul"), (2, "elementwise_add")):
         if node.input(index) is not None:
             made = node.binary(op_type, made, node.var(index))
-    return made
+    if not any(node.outputs[1:]):
+        return made
+    return [made, mean, node.add("reciprocal", {"X": deviation})]
 
 
 def _statistics(node: Node, made: dict[str, Any], axis: int) -> list[Variable]:
