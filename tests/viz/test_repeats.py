@@ -60,6 +60,17 @@ def test_blocks_are_called_as_their_name_scopes():
     assert blocks[:4] == [f"lighthouse floor {k}" for k in (1, 2, 3, 4)]
 
 
+def test_blocks_keep_the_numbers_of_their_name_scopes():
+    """Experts are often counted from 0, and what is equal may begin later."""
+
+    def net(x):
+        numbers = iter(range(3, 7))
+        return stacked(4, lambda: fluid.name_scope(f"expert{next(numbers)}"))(x)
+
+    blocks = [group.label for group in groups(graph_of(net)) if group.kind == "block"]
+    assert blocks[:4] == [f"expert {k}" for k in (3, 4, 5, 6)]
+
+
 def test_blocks_are_called_as_their_variables_count_them():
     def net(x):
         for number in range(3):

@@ -257,8 +257,9 @@ def _blocks(data: GraphData) -> dict[str, _Block]:
                 votes.setdefault(data["nodes"][node]["layer"], Counter())[number] += 1
         for layer, counts in votes.items():
             number = counts.most_common(1)[0][0]
-            inner = [("repeat", f"{run.name} {a + 1} to {b}") for a, b in _spans(number, count)]
-            block_name = ("block", f"{run.name} {number + 1}")
+            ends = [(run.numbers[a], run.numbers[b - 1]) for a, b in _spans(number, count)]
+            inner = [("repeat", f"{run.name} {first} to {last}") for first, last in ends]
+            block_name = ("block", f"{run.name} {run.numbers[number]}")
             path = (outer, *inner, block_name)
             found.setdefault(layer, _Block(path, run.scopes, int(run.named)))
     return found

@@ -53,12 +53,14 @@ class Run:
         blocks: By block: the operators, as numbers in the graph.
         scopes: Number of outer name scopes that all blocks have in common.
         named: Whether every block has its own name scope after those.
+        numbers: The number of each block: that of its name scope, else from 1.
     """
 
     name: str
     blocks: tuple[tuple[int, ...], ...]
     scopes: int
     named: bool
+    numbers: tuple[int, ...]
 
 
 def repeats(data: GraphData) -> list[Run]:
@@ -201,9 +203,20 @@ def _run(data: GraphData, blocks: Sequence[tuple[int, ...]]) -> list[Run]:
         around = next(iter(paths[0]))[:common]
         names = {_NUMBER.sub("", name).strip("_-./") for ((name,),) in own}
         named = " ".join([*around[-1:], *(names or ("block",))])
-        return [Run(named, tuple(blocks), common, True)] if len(names) == 1 else []
+        if len(names) != 1:
+            return []
+        numbers = _numbers([name for ((name,),) in own])
+        return [Run(named, tuple(blocks), common, True, numbers)]
     layers = [list(dict.fromkeys(nodes[node]["layer"] for node in block)) for block in blocks]
-    return [Run(_counted_name(layers) or _holds(data, blocks[0]), tuple(blocks), common, False)]
+    name = _counted_name(layers) or _holds(data, blocks[0])
+    return [Run(name, tuple(blocks), common, False, tuple(range(1, len(blocks) + 1)))]
+
+
+def _numbers(names: Sequence[str]) -> tuple[int, ...]:
+    """The numbers that the user gave to blocks; from 1 if some have none."""
+    found = [int(it[0]) for name in names if (it := _NUMBER.search(name))]
+    usual = tuple(range(1, len(names) + 1))
+    return tuple(found) if found == sorted({*found}) and len(found) == len(names) else usual
 
 
 def _counted_name(layers: Sequence[Sequence[str]]) -> str:
