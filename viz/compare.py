@@ -103,11 +103,11 @@ class Comparison(View):
     def svg(self) -> str:
         """The causes and the largest differences as an SVG document."""
         bars = [
-            Bar(change.label, change.before, change.after, _figures(change))
+            Bar(change.short(LONGEST), change.before, change.after, _figures(change))
             for change in self.changes
         ]
         lone = [
-            [f"{cut(x.label, LONGEST)}, {seconds_text(x.seconds)}" for x in side]
+            [f"{x.short(LONGEST)}, {seconds_text(x.seconds)}" for x in side]
             for side in (self.only_before, self.only_after)
         ]
         return render(self.title, self.notes, self.names, self.steps, self._falls(), bars, lone)
@@ -256,14 +256,14 @@ class Comparison(View):
 
     def __str__(self) -> str:
         lines = [self.title, *self.notes, "", *self._reasons()]
-        labels = [cut(change.label, LONGEST) for change in self.changes[:ROWS]]
+        labels = [change.short(LONGEST) for change in self.changes[:ROWS]]
         width = max(map(len, labels), default=0)
         for change, label in zip(self.changes, labels, strict=False):
             lines.append(f"{label:<{width}}  {_figures(change, 9)}")
         lines += _rest(self.changes)
         for name, lone in zip(self.names, (self.only_before, self.only_after), strict=True):
             lines += [
-                f"only in {name}: {cut(x.label, LONGEST)}, {seconds_text(x.seconds)}"
+                f"only in {name}: {x.short(LONGEST)}, {seconds_text(x.seconds)}"
                 for x in lone[:ROWS]
             ]
             lines += _rest(lone)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from dpexec.viz.loop_rounds import rounds_of
 from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.memory_use import memory_of
 from dpexec.viz.measured.schedule import Schedule, Slice
+from dpexec.viz.measured.turns import turns_of
 from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.page_data import OverlayData, ReplayData
 
@@ -105,7 +107,7 @@ def _replay(schedule: Schedule, position: dict[int, int]) -> ReplayData:
     for one in activities.all:
         nodes = tuple(position[node] for node in _nodes(schedule, one.piece) if node in position)
         owner.append(owners.setdefault(nodes, len(owners)))
-    return {
+    made: ReplayData = {
         "step": round(schedule.typical.seconds * _NANO),
         "time": [round((one.stop - one.start) * _NANO) for one in activities.all],
         "delay": [round(delay * _NANO) for delay in activities.delays],
@@ -113,6 +115,12 @@ def _replay(schedule: Schedule, position: dict[int, int]) -> ReplayData:
         "owner": owner,
         "owners": list(owners),
     }
+    turns = turns_of(activities)
+    if len(turns.waiting):
+        spans = np.rint(turns.seconds * _NANO).astype(np.int64)
+        columns = turns.waiting, turns.source, spans, turns.is_inside
+        made["waits"] = list(zip(*(column.tolist() for column in columns), strict=True))
+    return made
 
 
 def _memory(schedule: Schedule, position: dict[int, int]) -> list[int | None]:

@@ -7,7 +7,7 @@ import io
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -18,6 +18,7 @@ from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ColumnData, TableData, Unit
+from dpexec.viz.pages.style import ROLE_NAMES
 from dpexec.viz.pages.units import counted, figure_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.table_svg import render
@@ -165,7 +166,7 @@ class Table(View):
     def svg(self) -> str:
         """The table as an SVG document."""
         labels = [(label, unit) for label, unit in _UNITS.values()]
-        rows = [_cells(row) for row in self.rows]
+        rows = [_cells(_in_words(row)) for row in self.rows]
         return render(self.title, labels, rows, COLUMNS.index("total"), self.notes)
 
     def payload(self) -> TableData:
@@ -183,7 +184,7 @@ class Table(View):
             "title": self.title,
             "notes": self.notes,
             "columns": columns,
-            "rows": [_cells(row) for row in self.rows],
+            "rows": [_cells(_in_words(row)) for row in self.rows],
             "totals": totals,
             "sort": (
                 COLUMNS.index(self.order),
@@ -210,8 +211,9 @@ class Table(View):
 
     def __str__(self) -> str:
         columns = {}
+        rows = [_in_words(row) for row in self.rows]
         for name, (label, unit) in _UNITS.items():
-            cells = [label, *(figure_text(getattr(row, name), unit) for row in self.rows)]
+            cells = [label, *(figure_text(getattr(row, name), unit) for row in rows)]
             width = max(map(len, cells))
             columns[name] = [
                 cell.ljust(width) if unit == "text" else cell.rjust(width) for cell in cells
@@ -252,6 +254,12 @@ def _shortened(text: str, width: int) -> str:
         head = (width - 1) // 2
         text = f"{text[:head]}…{text[head + 1 - width :]}"
     return text.ljust(width)
+
+
+def _in_words(row: Row) -> Row:
+    """A row with the role's name in legends, in place of the one in files."""
+    role = ROLE_NAMES.get(row.role, row.role)
+    return replace(row, role=role, name=role if row.name == row.role else row.name)
 
 
 def _cells(row: Row) -> list[Any]:

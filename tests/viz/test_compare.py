@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from dpexec.viz.compare import compare
+from dpexec.viz.measured.changes import Change
 
 from dpexec.engine.trace import Trace
 from tests.viz.traces import event, straggling, trace
@@ -135,3 +136,9 @@ def test_equal_runs_are_not_called_different():
     assert found.gate(0.03).passed
     same = compare(noisy(1, 9), noisy(1, 9))
     assert same.notes[0].startswith("A step takes as long (")
+
+
+def test_long_names_are_cut_and_their_device_is_not():
+    change = Change("elementwise_add_grad → conv2d_transpose_1.tmp_0@GRAD", 1, 0, 1, 0, ())
+    assert change.short(40) == "elementwise_add_grad → conv2… · device 1"
+    assert change.short(99) == change.label

@@ -92,6 +92,15 @@ def test_waiting_for_python_is_a_part_of_its_own_and_has_its_advice():
     assert any("mul takes 4.00 s of the critical path; twice" in text for text in texts)
 
 
+def test_a_task_that_begins_late_for_python_of_others_does_not_wait_for_the_scheduler():
+    found = analyse(taking_turns(late=1.0)).analysis
+    assert found.path.parts["scheduler"] == pytest.approx(0.0, abs=1e-4)
+    # a second before the begin, and one inside
+    assert found.devices[1].turn == pytest.approx(2 / 6, abs=1e-4)
+    assert found.devices[1].scheduler == pytest.approx(0.0, abs=1e-4)
+    assert not any("until forward_backward_dev1 starts" in str(one) for one in found.advice)
+
+
 def test_what_is_not_on_the_path_gains_where_the_path_waits_for_its_python():
     """Device 1 ends last, since it waits between its operators for Python of device 0."""
     events = []

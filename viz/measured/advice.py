@@ -89,13 +89,13 @@ def _waits(waits: Sequence[Wait], schedule: Schedule, what_if: WhatIf) -> Iterat
         most = 1 if wait.cause == "no_free_thread" else _OF_ONE_CAUSE  # one change ends them all
         if said[wait.cause] > most or wait.share < WORTH_SAYING:
             continue
-        text = _text_of(wait, schedule)
+        text = _text_of(wait, schedule, what_if)
         if text:
             saved = what_if.saved(_without(wait))
             yield Advice(_worth(text, saved), _nodes_of(wait, schedule), saved)
 
 
-def _text_of(wait: Wait, schedule: Schedule) -> str:
+def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf) -> str:
     who = f"device {wait.device} waits {percent(wait.share)} of the step"
     where = "" if wait.on_device is None else f" of device {wait.on_device}"
     if wait.cause == "straggler" and wait.on_device is None:
@@ -120,12 +120,26 @@ def _text_of(wait: Wait, schedule: Schedule) -> str:
             f"{who} for a thread that could start {wait.task}: all are at work; {change}, if there "
             f"are cores for them{_in_turns(schedule)}"
         )
+    if wait.cause == "scheduler" and _is_held(wait, what_if):
+        return ""  # which is said of all that waits for Python
     if wait.cause == "scheduler":
         return (
             f"{who} until {wait.task} starts, though it is ready and a thread is free: larger "
             "batches make this smaller"
         )
     return ""
+
+
+def _is_held(wait: Wait, what_if: WhatIf) -> bool:
+    """Whether a task began late because other threads ran Python."""
+    held = late = 0.0
+    for replay in what_if.replays:
+        activities = replay.activities
+        for at, one in enumerate(activities.all):
+            if activities.is_first(at) and _is_of(wait, activities.runs.runs[one.run]):
+                held += float(replay.held[at])
+                late += activities.delays[at]
+    return held > late / 2
 
 
 def _why_late(wait: Wait, schedule: Schedule) -> str:

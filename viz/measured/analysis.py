@@ -207,12 +207,14 @@ class _StepAnalysis:
         seconds = intervals.length(together) - intervals.length(busy)
         turns["overhead"] = min(turns.get("overhead", 0.0), seconds)
         yield "overhead", seconds - turns["overhead"]
-        yield "turn", sum(turns.values())
         busy = together
         for start, stop in intervals.gaps(busy, self.window):
             for cause, seconds, run, ratio in self._why(device, start, stop):
                 sums[cause] += seconds
                 self.waits.append((device, cause, seconds, run, ratio))
+        held = min(self._held(device), sums["scheduler"])
+        sums["scheduler"] -= held
+        yield "turn", sum(turns.values()) + held
         yield from sums.items()
         hidden = intervals.common(kinds["compute"], kinds["communication"])
         yield "all communication", intervals.length(kinds["communication"])
@@ -255,6 +257,15 @@ class _StepAnalysis:
                 part = part_at(schedule, one)
                 found[part] = found.get(part, 0.0) + float(inside[at])
         return found
+
+    def _held(self, device: int) -> float:
+        """Seconds for which tasks of a device did not begin, as other threads ran Python."""
+        activities = activities_of(self.runs.schedule, self.runs.step)
+        before = turns_of(activities).before(len(activities.all))
+        first = (at for at in before.nonzero()[0] if activities.is_first(int(at)))
+        return sum(
+            float(before[at]) for at in first if activities.all[at].piece.event.device == device
+        )
 
     def _others(self, device: int) -> dict[str, list[Interval]]:
         """By process that is not in the trace: when collectives waited for it."""

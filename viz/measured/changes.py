@@ -8,6 +8,7 @@ from typing import Any
 
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical
+from dpexec.viz.pages.units import cut
 
 _Key = tuple[Any, ...]
 
@@ -52,6 +53,10 @@ class Change:
         """The operator with its device."""
         return _label(self.name, self.device)
 
+    def short(self, longest: int) -> str:
+        """Return the label in so many characters; the device is never cut off."""
+        return _label(self.name, self.device, longest)
+
 
 @dataclass(frozen=True)
 class Lone:
@@ -72,9 +77,14 @@ class Lone:
         """The operator with its device."""
         return _label(self.name, self.device)
 
+    def short(self, longest: int) -> str:
+        """Return the label in so many characters; the device is never cut off."""
+        return _label(self.name, self.device, longest)
 
-def _label(name: str, device: int | None) -> str:
-    return name if device is None else f"{name} · device {device}"
+
+def _label(name: str, device: int | None, longest: int | None = None) -> str:
+    where = "" if device is None else f" · device {device}"
+    return (name if longest is None else cut(name, longest - len(where))) + where
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 from dpexec.viz.measured.activities import Activities, Activity, activities_of, part_at
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
@@ -41,6 +42,7 @@ class Link(NamedTuple):
         device: Its device; None if it belongs to all devices.
         name: Name of the slice; for a task or transfer, without its number.
         turn: Seconds of its time in which it waited for Python of other threads.
+        held: Seconds of its delay in which it did.
     """
 
     slice: int
@@ -53,6 +55,7 @@ class Link(NamedTuple):
     device: int | None
     name: str
     turn: float = 0.0
+    held: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ class CriticalPath:
     Args:
         step: Number of the step.
         seconds: The duration of the step, and so of the path.
-        unhindered: The duration without delays, with the same threads.
+        unhindered: The duration without delays, with the same threads, which wait for Python of
+            each other as before.
         links: The links, in order.
         activities: By link: the position of its activity among those of the step.
         nodes: The operators of the graph at work on it, if known.
@@ -100,8 +104,8 @@ class CriticalPath:
         found = dict.fromkeys(get_args(PathPart), 0.0)
         for link in self.links:
             found[link.part] += link.stop - link.start - link.turn
-            found["turn"] += link.turn
-            found["scheduler" if self.ordered else "unknown"] += link.delay
+            found["turn"] += link.turn + link.held
+            found["scheduler" if self.ordered else "unknown"] += link.delay - link.held
         return found
 
     @property
@@ -142,7 +146,10 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     positions, links = path_links(activities)
     replay = Replay(activities)
     links = [
-        link._replace(turn=min(link.stop - link.start, replay.turns[at]))
+        link._replace(
+            turn=min(link.stop - link.start, float(replay.turns[at])),
+            held=min(link.delay, float(replay.held[at])),
+        )
         for at, link in zip(positions, links, strict=True)
     ]
     slack: dict[int, float] = {}
@@ -155,7 +162,7 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     return CriticalPath(
         step=step.number,
         seconds=step.seconds,
-        unhindered=replay.seconds(delays=[min(0.0, delay) for delay in activities.delays]),
+        unhindered=replay.seconds(delays=np.minimum(activities.delays, replay.held).tolist()),
         links=tuple(links),
         activities=tuple(positions),
         nodes=tuple(dict.fromkeys(nodes)),

@@ -28,8 +28,14 @@ def path_sentences(path: CriticalPath) -> list[str]:
     whole = f"The critical path of step {path.step} is all of its {seconds_text(path.seconds)}"
     free = path.parts["scheduler"]
     if free >= WORTH_SAYING * path.seconds:
-        late.append((0.0, f"If scheduling were free: {seconds_text(path.unhindered)}."))
+        other = ", as other work takes nearly as long" if _hides(path, free) else ""
+        late.append((0.0, f"If scheduling were free: {seconds_text(path.unhindered)}{other}."))
     return [f"{whole}: {spent}." if spent else f"{whole}.", *(text for _, text in late[:_AT_MOST])]
+
+
+def _hides(path: CriticalPath, free: float) -> bool:
+    """Whether less than half of the delays could be saved: another chain of work decides then."""
+    return path.seconds - path.unhindered < free / 2
 
 
 def waited(path: CriticalPath) -> dict[int, str]:
@@ -64,7 +70,9 @@ def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
         yield seconds, f"{seconds_text(seconds)} went by {name}, whose values came last."
     for before, link in pairwise(path.links):
         if link.delay > 0 and path.ordered:
-            yield link.delay, f"{_who(link)} was ready {seconds_text(link.delay)} before it began."
+            why = ", as other threads ran Python" if link.held > link.delay / 2 else ""
+            ready = f"{_who(link)} was ready {seconds_text(link.delay)} before it began"
+            yield link.delay, f"{ready}{why}."
         if link.reason == "straggler":
             text = (
                 f"{_who(link)} waited {seconds_text(link.lead)} for {_who(before)} alone: a "

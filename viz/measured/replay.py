@@ -31,6 +31,7 @@ class Replay:
     Attributes:
         recorded: Seconds of every activity.
         turns: Seconds of them in which it waited for Python of other threads.
+        held: Seconds of the delays before them, for the same reason.
         awaited: Seconds for which other activities waited for the Python of each.
     """
 
@@ -45,6 +46,7 @@ class Replay:
         self.awaited = np.bincount(
             self._turns.source, self._turns.seconds, minlength=len(self.recorded)
         )
+        self.held = self._turns.before(len(self.recorded))
         self._own = self.recorded - self.turns
         self._before = [
             activities.needs[at] if free_threads and activities.is_first(at) else before
@@ -89,9 +91,7 @@ class Replay:
 
     def without_turns(self) -> float:
         """Return the seconds of the step if no thread waited for Python of other threads."""
-        outside = ~self._turns.is_inside
-        delays = np.array(self.activities.delays, np.float64)
-        np.subtract.at(delays, self._turns.waiting[outside], self._turns.seconds[outside])
+        delays = np.array(self.activities.delays, np.float64) - self.held
         return self.seconds(self._own, delays.tolist())
 
     def slack(self) -> list[float]:

@@ -38,8 +38,15 @@ class Turns:
 
     def inside(self, count: int) -> npt.NDArray[np.float64]:
         """Return how long each of so many activities waited in the middle of its time."""
+        return self._sums(self.is_inside, count)
+
+    def before(self, count: int) -> npt.NDArray[np.float64]:
+        """Return how long each of so many activities waited for its begin."""
+        return self._sums(~self.is_inside, count)
+
+    def _sums(self, chosen: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.float64]:
         found = np.zeros(count, np.float64)
-        np.add.at(found, self.waiting[self.is_inside], self.seconds[self.is_inside])
+        np.add.at(found, self.waiting[chosen], self.seconds[chosen])
         return found
 
 

@@ -69,20 +69,21 @@ class WhatIf:
         schedule: The trace.
 
     Attributes:
+        replays: The replayed steps.
         seconds: Seconds of a step, the median of the replayed ones.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self._replays = [Replay(activities_of(schedule, step)) for step in _sample(schedule)]
-        self._steps = [replay.activities.runs.step for replay in self._replays]
+        self.replays = [Replay(activities_of(schedule, step)) for step in _sample(schedule)]
+        self._steps = [replay.activities.runs.step for replay in self.replays]
         self.seconds = median(step.seconds for step in self._steps)
         self._groups: dict[By, list[dict[Hashable, list[int]]]] = {}
 
     @property
     def steps(self) -> list[Activities]:
         """The activities of the replayed steps."""
-        return [replay.activities for replay in self._replays]
+        return [replay.activities for replay in self.replays]
 
     def saved(self, change: Callable[[Replay], float]) -> float:
         """Return the share of a step that a change saves, the median over the steps.
@@ -92,7 +93,7 @@ class WhatIf:
         """
         shares = (
             1 - change(replay) / step.seconds
-            for replay, step in zip(self._replays, self._steps, strict=True)
+            for replay, step in zip(self.replays, self._steps, strict=True)
             if step.seconds
         )
         return max(0.0, median([*shares] or [0.0]))
@@ -119,7 +120,7 @@ class WhatIf:
             raise ValueError(f"no {by} {name!r} in the trace; there are {', '.join(known)}")
         return median(
             replay.each([members], 1 / faster)[0]
-            for replay, members in zip(self._replays, found, strict=True)
+            for replay, members in zip(self.replays, found, strict=True)
         )
 
     def effects(self, by: By) -> tuple[Effect, ...]:
@@ -131,7 +132,7 @@ class WhatIf:
         rows: dict[Hashable, list[_Row]] = {}
         nodes: dict[Hashable, dict[int, None]] = {}
         kinds: dict[Hashable, str] = {}
-        for replay, groups in zip(self._replays, self._members(by), strict=True):
+        for replay, groups in zip(self.replays, self._members(by), strict=True):
             for key, row in _effects(replay, groups, self.schedule):
                 rows.setdefault(key, []).append(row)
             for key, members in groups.items():
@@ -147,14 +148,14 @@ class WhatIf:
 
     def _medians(self, table: Sequence[_Row]) -> _Row:
         """The median of every column; a step without a row counts as zeros."""
-        rows = [*table, *[(0.0, 0.0, 0.0, 0.0)] * (len(self._replays) - len(table))]
+        rows = [*table, *[(0.0, 0.0, 0.0, 0.0)] * (len(self.replays) - len(table))]
         time, path, half, none = (median(column) for column in zip(*rows, strict=True))
         return time, path, half, none
 
     def _members(self, by: By) -> list[dict[Hashable, list[int]]]:
         """By step: the positions of the activities of every group."""
         if by not in self._groups:
-            self._groups[by] = [self._grouped(replay.activities, by) for replay in self._replays]
+            self._groups[by] = [self._grouped(replay.activities, by) for replay in self.replays]
         return self._groups[by]
 
     def _grouped(self, activities: Activities, by: By) -> dict[Hashable, list[int]]:
