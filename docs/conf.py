@@ -71,7 +71,8 @@ html_theme_options = {
     "show_toc_level": 2,
     "collapse_navigation": True,
     "show_prev_next": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
+    "navbar_align": "left",  # all on one line beside the search
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -154,7 +154,8 @@ def test_tutorial_of_data(tmp_path, monkeypatch):
     assert names["start"] == 50
     exec(resumed, names)
     assert names["checkpoints"].steps == [12, 15, 18]
-    assert sorted(names["houses"]["city"].unique().compute()) == [0, 1, 2]
+    assert sorted(names["houses"]["city"].unique().compute()) == [0, 1, 2, 3]
+    assert float((names["shown"]["y"] - names["shown"]["predicted"]).abs().max()) < 0.1
     exec(interrupted, names)
     assert Path("interrupted").is_dir()
 
