@@ -42,7 +42,7 @@ class Drawing(View):
         twins: For each operator, the one on the first device that does the same.
         closed: ids of the groups that are folded at first.
         fold: How they were chosen, see `draw`.
-        one_lane: Whether replicas are folded at first.
+        one_lane: Whether replicas are folded at first; None if the page is to choose.
         notes: Sentences below the heading, independent of the folding.
 
     Example:
@@ -64,7 +64,7 @@ class Drawing(View):
         twins: Sequence[int | None],
         closed: set[int],
         fold: str,
-        one_lane: bool,
+        one_lane: bool | None,
         notes: Sequence[str],
     ) -> None:
         self.data, self.diagram = data, diagram
@@ -166,7 +166,8 @@ def draw(
             each; ``"auto"`` folds what could not be read in the window of the page, and pictures
             of more than `FOLD_ABOVE` operators as little as they allow. It is said what is folded.
         replicas: ``"lanes"`` draws a lane per device, ``"one"`` a single lane for all that do the
-            same; ``"auto"`` does that for more than `LANES_ABOVE` devices.
+            same; ``"auto"`` does that for more than `LANES_ABOVE` devices, and pages where a lane
+            per device would not fit into the window with texts that can be read.
 
     Returns:
         A drawing: `.save("graph.html")`, or leave it at the end of a notebook cell.
@@ -202,7 +203,8 @@ def draw(
     else:
         closed = set() if fold == "none" else closed_at(found, fold)
     picture = folded(diagram, found, closed)
-    return Drawing(data, picture, found, same, closed, fold, one_lane, notes)
+    opens = None if replicas == "auto" and not one_lane else one_lane
+    return Drawing(data, picture, found, same, closed, fold, opens, notes)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from dpexec.engine.trace.events import Allocation
 from tests.engine.run.nets import batches, classifier, train
 from tests.viz.browser import Chromium, browser, drawn, hovered, search, show, tabs, track
 from tests.viz.firefox import firefox
+from tests.viz.test_turns import taking_turns
 from tests.viz.traces import straggling
 
 CANVAS = ".graph .canvas"
@@ -148,9 +149,20 @@ def test_a_slider_says_what_the_step_would_take(window, tmp_path):
     assert "effect" in options and window.log() == []
 
 
+def test_the_slider_knows_who_waits_for_python(window, tmp_path):
+    window.open(viz.report(taking_turns()).save(tmp_path / "turns.html"))
+    window.tab(tabs(window)[1])
+    search(window, "mul")
+    window.js("document.querySelector('.graph [role=option]').click()")
+    said = window.text(".what-if")  # of 2 seconds of Python one is less, for both devices
+    assert said == "2 times as fast: step 5.00 s, −17%"
+    assert window.log() == []
+
+
 def test_everything_answers_the_keyboard(page):
     page.press("[role=tab][aria-selected=true]", "\ue014")  # arrow right
     assert page.text("[role=tab][aria-selected=true]") == tabs(page)[1]
+    page.wait("document.querySelector('.graph .canvas > canvas').width > 300")
     show(page, "stages")
     boxes = page.text(".graph .summary")
     page.press(CANVAS, "\ue015")

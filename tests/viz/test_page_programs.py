@@ -87,7 +87,7 @@ def test_passes_open_where_something_changed_and_draw_no_copies(window, tmp_path
     assert window.log() == []
 
 
-def test_a_network_that_does_not_fit_opens_on_one_device(window, tmp_path):
+def test_a_network_that_does_not_fit_opens_with_equal_devices_as_one(window, tmp_path):
     graph = Graph()
     for device in (0, 1):
         names = ("mul", "conv2d", "pool2d", "softmax", "tanh", "sigmoid")
@@ -95,9 +95,23 @@ def test_a_network_that_does_not_fit_opens_on_one_device(window, tmp_path):
         for name, out in zip(names, made, strict=True):  # twelve are wider than the window
             graph.add(name, "forward", device, ["x"], [out])
         graph.add("sum", "forward", device, made, ["sum_0.tmp_0"])
-    window.open(viz.draw(graph.data()).save(tmp_path / "graph.html"))
+    page = viz.draw(graph.data()).save(tmp_path / "graph.html")
     said = "document.querySelector('.graph .summary').textContent"
-    assert window.wait(said) == "All 14 operators shown, nothing folded."
+    joined = "document.querySelector('.graph input[type=checkbox]').checked"
+    assert window.open(page).wait(said) == "14 operators in 7 boxes; folded: 2 equal devices as 1."
+    assert window.js(f"return {joined}")
+    window.js("document.querySelector('.graph input[type=checkbox]').click()")
+    window.wait(f"{said}.startsWith('All 14 operators')")
+    window.js("return new Promise(done => setTimeout(done, 250))")  # the address waits for rest
+    link = window.js("return location.href")
+    window.go("about:blank")
+    window.go(link)
+    window.wait("document.documentElement.dataset.ready")
+    window.wait(f"{said}.startsWith('All 14 operators') && !{joined}")
+    # somebody who asks for lanes gets them: one device fills the window, and one lies beside it
+    page = viz.draw(graph.data(), replicas="lanes").save(tmp_path / "lanes.html")
+    assert window.open(page).wait(said) == "All 14 operators shown, nothing folded."
+    assert not window.js(f"return {joined}")
     assert window.log() == []
 
 

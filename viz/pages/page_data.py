@@ -46,6 +46,9 @@ class ReplayData(TypedDict):
     before: Sequence[Sequence[int]]
     owner: Sequence[int]  # position in `owners`
     owners: Sequence[Sequence[int]]  # positions of nodes; empty for time outside operators
+    waits: NotRequired[Sequence[tuple[int, int, int, bool]]]
+    """For Python of other threads: the activity that waited, the one for which it did, nanoseconds,
+    and whether they are a part of its time, and not of its delay."""
 
 
 class RoundsData(TypedDict):
@@ -78,7 +81,7 @@ class GraphData(TypedDict):
     groups: Sequence[GroupData]
     twins: Sequence[int | None]  # per node: the node of the first device that does the same
     fold: Literal["auto", "set"]  # auto: the page folds what its window leaves unreadable
-    fold_replicas: bool  # whether the page opens with one lane for all equal devices
+    fold_replicas: bool | None  # opens with one lane for equal devices; None: if lanes hide more
     overlay: NotRequired[OverlayData]
     parts: NotRequired[Mapping[str, Sequence[str]]]  # node id -> operators it was fused from
 

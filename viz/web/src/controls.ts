@@ -33,6 +33,14 @@ export class Controls {
     for (const event of ["input", "change"]) input.addEventListener(event, this.changed);
   }
 
+  /** The initial value of a check box, if it is known only when there is something to see. */
+  begin(name: string, checked: boolean): void {
+    const found = this.inputs.get(name);
+    if (!found) return;
+    (found.input as HTMLInputElement).checked = checked;
+    found.first = String(checked);
+  }
+
   /** The values that differ from the initial ones. */
   link(): State {
     const found: State = {};

@@ -85,6 +85,7 @@ export interface ReplayData {
   before: number[][];
   owner: number[];
   owners: number[][];
+  waits?: [number, number, number, boolean][]; // for Python of other threads: who, for whom, how long
 }
 
 /** Rounds of a loop, of all its runs one after another. */
@@ -114,7 +115,7 @@ export interface GraphData extends Base {
   graph: GraphFile;
   groups: GroupData[];
   twins: (number | null)[];
-  fold_replicas: boolean;
+  fold_replicas: boolean | null; // null: where that shows more of the network
   fold: "auto" | "set"; // auto: as far as the window makes necessary
   overlay?: OverlayData;
   parts?: Record<string, string[]>;

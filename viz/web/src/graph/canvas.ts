@@ -307,7 +307,7 @@ export class DiagramCanvas {
 
   private bracketAt(px: number, py: number): Bracket | null {
     const { x, y } = this.camera.at(px, py);
-    const near = (b: Bracket): boolean => x > b.x - 13 && x < b.x + 4 && y > b.top && y < b.bottom;
+    const near = (b: Bracket): boolean => x > b.x - 17 && x < b.x + 4 && y > b.top && y < b.bottom;
     return this.scene.layout.brackets.find(near) ?? null;
   }
 

@@ -15,7 +15,7 @@ export const PADDING = 20;
 const FAR = 12; // rows
 const NEAR = 3; // rows; from forward to backward operators more of them are far
 export const LANE_GAP = 28;
-export const BRACKET = 19; // width of a column of brackets
+export const BRACKET = 23; // width of a column of brackets
 
 export interface Route {
   link: number;

@@ -15,14 +15,26 @@ const NETWORK = ["forward", "backward"];
 const LAST = 100; // deeper than any group
 
 /**
- * Groups to fold so that everything is readable at once; all of them if nothing less will do. Where
- * that would hide the network, one device is whole, and the next ones are beside the window.
+ * What to fold so that everything is readable at once; all groups if nothing less will do. Where that
+ * would hide the network, equal devices are one if `mayJoin`. If that does not help either, one device
+ * is as wide as all of them, and what follows is beside the window.
  */
-export function foldedToRead(model: GraphModel, state: FoldState, room: Room): Set<number> {
-  const folded = readable(model, state, room);
-  if (!isClosed(model, { ...state, folded })) return folded;
+export function foldedToRead(
+  model: GraphModel,
+  state: FoldState,
+  room: Room | undefined,
+  mayJoin: boolean,
+): FoldState {
+  if (!room) return state;
+  const tries = [state, ...(mayJoin && !state.replicas ? [{ ...state, replicas: true }] : [])];
+  for (const tried of tries) {
+    const found = { ...tried, folded: readable(model, tried, room) };
+    if (!isClosed(model, found)) return found;
+  }
   const lanes = new Set(model.nodes.map((node) => node.device)).size;
-  return readable(model, state, { width: room.width * lanes, height: room.height });
+  const wide = { width: room.width * lanes, height: room.height };
+  const last = tries.at(-1) as FoldState;
+  return { ...last, folded: readable(model, last, wide) };
 }
 
 function readable(model: GraphModel, state: FoldState, room: Room): Set<number> {
@@ -39,12 +51,9 @@ function readable(model: GraphModel, state: FoldState, room: Room): Set<number> 
 /** Whether nothing is seen of the network but one box for each task or role. */
 function isClosed(model: GraphModel, state: FoldState): boolean {
   const { boxes, groups } = visible(model, state);
-  return groups.every(
-    (group, box) =>
-      !NETWORK.includes(boxes[box]?.role ?? "") ||
-      group < 0 ||
-      model.data.groups[group]?.kind === "stage",
-  );
+  const isStage = (group: number): boolean => model.data.groups[group]?.kind === "stage";
+  const network = groups.filter((_, box) => NETWORK.includes(boxes[box]?.role ?? ""));
+  return network.some(isStage) && network.every((group) => group < 0 || isStage(group));
 }
 
 /**

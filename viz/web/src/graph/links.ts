@@ -87,23 +87,26 @@ export function ends(context: CanvasRenderingContext2D, scene: Scene, area: Area
   const { layout } = scene;
   context.font = `9.5px ${SANS}`;
   context.textBaseline = "alphabetic";
-  for (const { box, out, text } of scene.stubs) {
+  for (const { box, out, texts } of scene.stubs) {
     const [x, y] = [layout.x[box] as number, layout.y[box] as number];
     const [w, h] = [layout.w[box] as number, layout.h[box] as number];
     if (x > area.right || x + w < area.left || y > area.bottom || y + h < area.top) continue;
     const look = scene.look(box);
     if (!look) continue;
+    context.textAlign = out ? "left" : "right";
+    const isStacked = scene.diagram.boxes[box]?.stacked;
+    const at = out ? x + w / 2 + 6 : x + w / 2 - 6;
+    const most = Math.max(8, Math.floor((w / 2 + 12) / 4.9));
+    const fitting = texts.find((text) => text.length <= most) ?? texts.at(-1) ?? "";
+    const [text, line] = [shorten(fitting, most), out ? y + h + (isStacked ? 16 : 12) : y - 6];
+    const wide = text.length * 4.9;
+    context.fillStyle = colour("lane"); // links pass behind words
+    context.fillRect(out ? at - 1 : at - wide, line - 8, wide, 10);
     context.globalAlpha = look.dim ? 0.4 : 0.9;
     context.fillStyle = colour("faint-text");
-    context.textAlign = out ? "left" : "right";
-    const at = out ? x + w / 2 + 6 : x + w / 2 - 6;
-    context.fillText(
-      shorten(text, Math.max(8, Math.floor((w / 2 + 12) / 4.9))),
-      at,
-      out ? y + h + 12 : y - 6,
-    );
+    context.fillText(text, at, line);
+    context.globalAlpha = 1;
   }
-  context.globalAlpha = 1;
 }
 
 function trace(context: CanvasRenderingContext2D, { points, curve }: Route): void {

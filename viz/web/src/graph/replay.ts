@@ -14,14 +14,20 @@ export function replayed(data: ReplayData, nodes: Set<number>, faster: number): 
     const chosen = owners.filter((node) => nodes.has(node)).length;
     return owners.length ? 1 - (chosen / owners.length) * (1 - 1 / faster) : 1;
   });
+  const scaleOf = (at: number): number => scales[data.owner[at] as number] ?? 1;
+  const [own, more] = [Float64Array.from(data.time), new Float64Array(data.time.length)];
+  for (const [waiting, source, time, isInside] of data.waits ?? []) {
+    if (isInside) own[waiting] = (own[waiting] as number) - time; // the rest scales with itself
+    more[waiting] =
+      (more[waiting] as number) + time * (isInside ? scaleOf(source) : scaleOf(source) - 1);
+  }
   const stops = new Float64Array(data.time.length);
   let last = 0;
-  data.time.forEach((time, at) => {
+  own.forEach((time, at) => {
     const sources = data.before[at] ?? [];
     let ready = sources.length ? -Infinity : 0;
     for (const source of sources) ready = Math.max(ready, stops[source] as number);
-    const scale = scales[data.owner[at] as number] ?? 1;
-    stops[at] = ready + (data.delay[at] ?? 0) + time * scale;
+    stops[at] = ready + (data.delay[at] ?? 0) + time * scaleOf(at) + (more[at] as number);
     last = Math.max(last, stops[at] as number);
   });
   return last;

@@ -6,7 +6,7 @@ import type { Layout } from "./layout";
 export interface Stub {
   box: number;
   out: boolean; // leaves the box
-  text: string;
+  texts: string[]; // the same in fewer and fewer words
 }
 
 /** Ends of far links, one for what leaves a box and one for what enters it. */
@@ -23,12 +23,12 @@ export function stubs(diagram: Diagram, layout: Layout): Stub[] {
     ...[...leaving].map(([box, others]) => ({
       box,
       out: true,
-      text: `→ ${named(diagram, others)}`,
+      texts: named(diagram, others).map((name) => `→ ${name}`),
     })),
     ...[...entering].map(([box, others]) => ({
       box,
       out: false,
-      text: `${named(diagram, others)} →`,
+      texts: named(diagram, others).map((name) => `${name} →`),
     })),
   ];
 }
@@ -40,16 +40,17 @@ function put(table: Map<number, number[]>, key: number, value: number): void {
 }
 
 /** A box by its name, several by their number and what they do. */
-function named(diagram: Diagram, boxes: number[]): string {
-  if (boxes.length === 1) return diagram.boxes[boxes[0] as number]?.label ?? "";
+function named(diagram: Diagram, boxes: number[]): string[] {
   const roles = new Set(boxes.map((box) => diagram.boxes[box]?.role ?? ""));
-  const role = roles.size === 1 ? ROLES[[...roles][0] as string] : undefined;
-  return `${boxes.length} ${role ?? "others"}`;
+  const words = (roles.size === 1 && ROLES[[...roles][0] as string]) || ["others"];
+  const counted = words.map((word) => `${boxes.length} ${word}`.trim());
+  if (boxes.length > 1) return counted;
+  return [diagram.boxes[boxes[0] as number]?.label ?? "", ...counted.slice(1)];
 }
 
-const ROLES: Record<string, string> = {
-  forward: "forward operators",
-  backward: "backward operators",
-  optimize: "updates",
-  collective: "collectives",
+const ROLES: Record<string, string[]> = {
+  forward: ["forward operators", "forward", ""],
+  backward: ["backward operators", "backward", ""],
+  optimize: ["updates", ""],
+  collective: ["collectives", ""],
 };

@@ -61,7 +61,7 @@ export class GraphView implements Panel {
     const folded = this.model.data.groups.flatMap((group, number) =>
       group.folded ? [number] : [],
     );
-    this.state = { folded: new Set(folded), replicas: data.fold_replicas };
+    this.state = { folded: new Set(folded), replicas: data.fold_replicas ?? false };
     this.shown = visible(this.model, this.state);
     this.stage = context.playhead && new Stage(this.model, context.playhead);
     this.stage?.update(this.shown);
@@ -141,22 +141,23 @@ export class GraphView implements Panel {
   /** Open as far as can be read, once it is known how large the window is. */
   private begin(): void {
     const auto = this.data.fold === "auto";
-    const found = auto ? this.readable() : this.state.folded;
-    const folded = this.restored ?? found;
-    this.opening = ranges(found);
-    if (this.levels && auto && !this.restored) this.levels.value = found.size ? READ : "";
+    const found = auto ? this.readable(!this.restored) : this.state;
+    if (!this.restored) this.controls.begin("twins", found.replicas);
+    const folded = this.restored ?? found.folded;
+    this.opening = ranges(found.folded);
+    if (this.levels && auto && !this.restored) this.levels.value = found.folded.size ? READ : "";
     const { nodes } = this.context.bus;
     const { opened, selected } = this;
-    this.setFolded(folded, this.state.replicas, -1, () => {
+    this.setFolded(folded, found.replicas, -1, () => {
       if (opened >= 0) this.sayGroup(opened);
       if (nodes.length && selected < 0 && opened < 0) this.showNodes(nodes);
       this.canvas.settle();
     });
   }
 
-  private readable(): Set<number> {
-    const { room } = this.canvas;
-    return room ? foldedToRead(this.model, this.state, room) : this.state.folded;
+  private readable(opens = false): FoldState {
+    const mayJoin = opens && this.data.fold_replicas === null;
+    return foldedToRead(this.model, this.state, this.canvas.room, mayJoin);
   }
 
   expand(group: number): void {
@@ -170,11 +171,8 @@ export class GraphView implements Panel {
   }
 
   fold(group: number): void {
-    this.setFolded(
-      new Set(this.state.folded).add(group),
-      this.state.replicas,
-      this.model.firstIn(group),
-    );
+    const folded = new Set(this.state.folded).add(group);
+    this.setFolded(folded, this.state.replicas, this.model.firstIn(group));
   }
 
   /** Select nodes by id; those hidden in a box select the box. */
@@ -193,7 +191,8 @@ export class GraphView implements Panel {
     const { folded, replicas } = this.state;
     const colours = this.colouring.choices();
     const tools = graphTools(this.model, this.controls, folded, replicas, colours, {
-      fold: (kind) => this.setFolded(kind === READ ? this.readable() : foldedAt(groups, kind)),
+      fold: (kind) =>
+        this.setFolded(kind === READ ? this.readable().folded : foldedAt(groups, kind)),
       replicas: (one) => this.setFolded(this.state.folded, one),
       colour: (by) => {
         this.colouring.by = by as ColourBy;

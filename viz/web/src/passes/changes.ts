@@ -65,14 +65,40 @@ export function excerpt(
       times.set(node, count);
     }
   });
-  const visible = new Set(shown);
+  const beside = new Set<number>();
   for (const [a, b] of links) {
-    if (shown.has(a) && !changes.has(b)) visible.add(b);
-    if (shown.has(b) && !changes.has(a)) visible.add(a);
+    if (shown.has(a) && !changes.has(b)) beside.add(b);
+    if (shown.has(b) && !changes.has(a)) beside.add(a);
   }
+  const others = twinsOf(nodes, beside, shown, links);
+  const visible = new Set([...shown, ...beside].filter((node) => !others.has(node)));
   const inside = links.filter(([a, b]) => visible.has(a) && visible.has(b));
   const order = [...visible].sort((a, b) => a - b);
-  return { nodes: order, links: inside, times, kinds: kinds.size, cut, copies: copies.length };
+  const left = copies.length + others.size;
+  return { nodes: order, links: inside, times, kinds: kinds.size, cut, copies: left };
+}
+
+/** Of what is next to collectives, what another device does as well. */
+function twinsOf(
+  nodes: PassNode[],
+  beside: Set<number>,
+  shown: Set<number>,
+  links: Links,
+): Set<number> {
+  const bound = new Set<number>(); // next to a change of one device
+  for (const ends of links)
+    if (ends.some((node) => shown.has(node) && nodes[node]?.device !== null))
+      for (const node of ends) bound.add(node);
+  const first = new Map<string, number | null>();
+  const found = new Set<number>();
+  for (const node of [...beside].sort((a, b) => a - b)) {
+    const { name, detail, role, device } = nodes[node] as PassNode;
+    const what = `${name} ${role} ${detail}`;
+    const other = first.get(what);
+    if (other === undefined) first.set(what, device);
+    else if (other !== device && device !== null && !bound.has(node)) found.add(node);
+  }
+  return found;
 }
 
 /** New operators that do on another device what one of the program does. */

@@ -53,7 +53,7 @@ export function diagramOf(
   }));
   const devices = [...new Set(boxes.flatMap((box) => (box.lane === null ? [] : [box.lane])))];
   devices.sort((a, b) => a - b);
-  const several = devices.length > 1;
+  const several = devices.length > 1 || boxes.some((box) => box.lane === null); // a collective
   const lanes = new Map(devices.map((at) => [at, several ? `device ${at}` : "program"]));
   return { boxes, links, lanes, spans: [] };
 }
