@@ -3,8 +3,9 @@
 Needs root and iproute2. A link that is delayed, too, goes through a process (:mod:`.delay`).
 
 Whoever is killed removes no network. So the processes of one end with who has started them, and
-what is left is removed by the next one who makes a network. A network is named by its addresses:
-the system lets nobody take a name, and so the addresses, that another process has.
+what is left is removed by the next one who makes or removes a network. A network is named by its
+addresses: the system lets nobody take a name, and so the addresses, that another process has. Its
+bridge comes before its hosts and goes after them, so a host without a bridge belongs to nobody.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ _CONTROL = "cubic"
 """How hosts find out what links take: as Linux does unless told otherwise. BBR, which some machines
 choose, takes late acknowledgements of hosts that share a few cores for a slow link."""
 
+_NAMESPACES = Path("/run/netns")
 _NETWORKS = 250
 _WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 
@@ -48,14 +50,18 @@ def _began(pid: int) -> str:
 
 
 def remove_forgotten() -> None:
-    """Remove networks whose processes are gone."""
+    """Remove networks whose processes are gone, and hosts whose networks are."""
     for path in Path("/sys/class/net").glob("dpx*/ifalias"):
         with contextlib.suppress(OSError, subprocess.CalledProcessError):  # or somebody else has
             alias, name = path.read_text().split(), path.parent.name
             if len(alias) == 2 and _began(int(alias[0])) != alias[1]:
-                for host in Path("/run/netns").glob(f"{name}h*"):
+                for host in _NAMESPACES.glob(f"{name}h*"):
                     _ip("netns", "del", host.name)
                 _ip("link", "del", name)
+    for host in _NAMESPACES.glob("dpx*h*"):
+        if not Path(f"/sys/class/net/{host.name.rpartition('h')[0]}").exists():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("netns", "del", host.name)
 
 
 def take_network() -> tuple[str, str]:
@@ -234,6 +240,7 @@ def hosts(count: int, megabits: int, delay: float = 0.0) -> Iterator[tuple[Clien
     with ExitStack() as stack:
         try:
             network, net = take_network()
+            stack.callback(remove_forgotten)
             stack.callback(lambda: _ip("link", "del", network))
             _ip("addr", "add", f"{net}.1/24", "dev", network)
             _ip("link", "set", network, "up")

@@ -77,6 +77,16 @@ def test_networks_of_killed_processes_are_removed_by_the_next(network):
     assert Path(f"/run/netns/{first.name}").exists()
 
 
+def test_hosts_without_a_network_are_removed(network):
+    """One whose process was killed while the system made it."""
+    _, (first, *_) = network
+    left = Path("/run/netns/dpx999h0")  # no network has so great a number
+    subprocess.run(["ip", "netns", "add", left.name], check=True)
+    remove_forgotten()
+    assert not left.exists()
+    assert Path(f"/run/netns/{first.name}").exists()
+
+
 def test_dense_gradients_take_as_many_bytes_as_computed(network):
     net, (feed,) = wide(), batches(1)
     received, run = traffic(network, net, feed)
