@@ -10,6 +10,7 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import dask
+from dask.base import named_schedulers
 
 from dpexec.engine.core import places
 from dpexec.engine.core.places import CPUPlace, CUDAPlace
@@ -32,14 +33,8 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 _told: set[str] = set()  # reasons for running steps as dask tasks that were already logged
 
-_LOCAL = {
-    "threads": "threads",
-    "threading": "threads",
-    "sync": "sync",
-    "synchronous": "sync",
-    "single-threaded": "sync",
-}
-"""The names in ``dask.config`` of schedulers within one process."""
+_OURS = {named_schedulers[name]: name for name in ("threads", "sync")}
+"""Our names of dask's schedulers within one process, which have several names there."""
 
 
 def scheduler_in_force(asked: Any = None) -> Any:
@@ -55,6 +50,7 @@ def scheduler_in_force(asked: Any = None) -> Any:
     Raises:
         RuntimeError: ``"distributed"`` was asked for without an active client, or the client is
             asynchronous.
+        ValueError: dask knows no scheduler of the name in ``dask.config``.
     """
     asked = _configured() if asked is None else asked
     if asked is None:
@@ -77,23 +73,32 @@ def scheduler_in_force(asked: Any = None) -> Any:
 
 
 def _configured() -> Any:
-    """The scheduler in ``dask.config``; None if there is none, or if it cannot run steps."""
+    """The scheduler in ``dask.config``; None if there is none, or if it cannot run steps.
+
+    Dask takes names of schedulers, and their functions, such as ``dask.get`` or ``client.get``.
+    """
     named = dask.config.get("scheduler", None)
     if named is None:
         return None
-    distributed = sys.modules.get("distributed")
-    if distributed is not None and isinstance(named, distributed.Client):
-        return named
+    distributed, owner = sys.modules.get("distributed"), getattr(named, "__self__", named)
+    if distributed is not None and isinstance(owner, distributed.Client):
+        return owner
     if isinstance(named, ThreadPoolExecutor):
         return "threads"
-    word = named.lower() if isinstance(named, str) else ""
-    if word in ("distributed", "dask.distributed"):
-        return "distributed"
-    if word not in _LOCAL and str(named) not in _told:
+    if isinstance(named, str):
+        if named.lower() in ("distributed", "dask.distributed"):
+            return "distributed"
+        if named.lower() not in named_schedulers:
+            known = ", ".join(["distributed", *sorted(named_schedulers)])
+            raise ValueError(f"scheduler={named!r} of dask.config is none that dask knows: {known}")
+        found = _OURS.get(named_schedulers[named.lower()])
+    else:
+        found = _OURS.get(named) if callable(named) else None
+    if found is None and str(named) not in _told:
         _told.add(str(named))
         text = "steps run on a Client or on threads: scheduler=%r of dask.config makes none"
         _logger.warning(text, named)
-    return _LOCAL.get(word)
+    return found
 
 
 def threads_configured() -> int | None:

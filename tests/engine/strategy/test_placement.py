@@ -111,6 +111,24 @@ def test_active_client_is_used_unless_something_else_is_asked_for(client):
         assert scheduler_in_force() == "sync"
 
 
+def test_functions_of_dasks_schedulers_are_known_as_their_names_are(client):
+    for named in dask.get, "sync", "Synchronous":
+        with dask.config.set(scheduler=named):
+            assert scheduler_in_force() == "sync"
+    for named in dask.threaded.get, "threading":
+        with dask.config.set(scheduler=named):
+            assert scheduler_in_force() == "threads"
+    with dask.config.set(scheduler=client.get):
+        assert scheduler_in_force() is client
+
+
+def test_scheduler_that_dask_does_not_know_is_an_error():
+    with dask.config.set(scheduler="thread"):
+        with pytest.raises(ValueError, match=r"scheduler='thread' of dask\.config .* threads"):
+            scheduler_in_force()
+        assert scheduler_in_force("threads") == "threads"
+
+
 def test_client_that_is_not_active_is_not_used():
     with Client(n_workers=1, set_as_default=False, **QUIET) as client:
         assert scheduler_in_force() == "threads"
