@@ -1,4 +1,4 @@
-"""Pictures of what dpexec builds and runs; installed as ``dpexec.viz``."""
+"""Pictures of programs, graphs, plans and runs; installed as ``dpexec.viz``."""
 
 from dpexec.viz.animate import Animation, animate
 from dpexec.viz.compare import Comparison, compare

@@ -1,4 +1,4 @@
-"""``dpexec kernels``: compile ahead what first steps need."""
+"""``dpexec kernels``: compile the kernels of first steps ahead of time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The engine below fluid: from programs to tasks of Dask, and what runs them."""
+"""The engine below fluid: it turns programs into Dask tasks and runs them."""

@@ -1,4 +1,4 @@
-"""What an example consists of."""
+"""The parts of an example."""
 
 from __future__ import annotations
 

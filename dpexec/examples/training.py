@@ -1,4 +1,4 @@
-"""Trains an example on replicas and measures what the replicas are worth."""
+"""Trains an example on replicas and measures their speed-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors whose values are known when the program is built."""
+"""Tensors with values that are known when the program is built."""
 
 from __future__ import annotations
 

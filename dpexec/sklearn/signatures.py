@@ -1,4 +1,4 @@
-"""Constructors of estimators that take what those of their base class take."""
+"""Constructors of estimators with the arguments of their base class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two panels of the live view: the tasks of a step, and what each device did in a recorded one."""
+"""Two panels of the live view: the tasks of a step, and the devices during a recorded one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom operators in Python waited for: only one thread of a process runs Python at a time.
+"""The waits of operators in Python for each other: a process runs Python in one thread at a time.
 
 The recorded time of an operator in Python contains the time in which its thread could not go on. If
 Python of other threads ran meanwhile, that is a wait for them: it becomes shorter if those become

@@ -1,4 +1,4 @@
-"""Gradients: from the operators of a program to those of its backward pass."""
+"""Gradients: the operators of a program's backward pass."""
 
 from dpexec.engine.autodiff import conditional_block, parallel_do, recurrent, while_loop  # noqa: F401 - their gradients
 from dpexec.engine.autodiff.backward import append_backward, calc_gradient, gradients

@@ -1,1 +1,1 @@
-"""From a graph to a plan, and from a plan to what runs batches of certain shapes."""
+"""From a graph to a plan, and from a plan to a binding, which runs batches of certain shapes."""

@@ -1,4 +1,4 @@
-"""Arrays of tensors while a program runs: what a ``LOD_TENSOR_ARRAY`` variable holds."""
+"""Arrays of tensors: the values of ``LOD_TENSOR_ARRAY`` variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that rooms above the engine supply to it: pictures, reports for dashboards.
+"""Functions that higher layers register with the engine: pictures, reports for dashboards.
 
 The engine imports nothing of what lies above it. ``dpexec`` itself connects both when it is
 imported, and what is supplied is loaded at the first call.

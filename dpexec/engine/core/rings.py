@@ -1,4 +1,4 @@
-"""Rings: the processes whose values operators such as ``c_allreduce_sum`` put together."""
+"""Rings: groups of processes over which operators such as ``c_allreduce_sum`` work."""
 
 from __future__ import annotations
 

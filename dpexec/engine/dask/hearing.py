@@ -1,4 +1,4 @@
-"""A client of dask that has lost its scheduler, and does not try any more to find it again.
+"""Connects a dask client to its scheduler again where dask itself has given up.
 
 Dask's client connects again by itself when its connection breaks. It expects that the first message
 is the scheduler's greeting alone (``Client._ensure_connected``). A scheduler that is busy may have

@@ -1,1 +1,1 @@
-"""Which binding a batch gets, and who runs it."""
+"""Finds the binding of a batch and the runner for it."""

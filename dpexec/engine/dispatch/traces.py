@@ -1,4 +1,4 @@
-"""The trace of an engine: what was recorded, with the graph and the memory behind it."""
+"""The trace of an engine: recorded events with the graph and the use of memory."""
 
 from __future__ import annotations
 

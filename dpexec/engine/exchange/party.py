@@ -1,4 +1,4 @@
-"""The trainers of a run, as one of them sees them: their connections, and what they tell."""
+"""The trainers of a run, as seen by one of them: connections and messages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Replicas on GPUs: what is enqueued on which stream, and what waits for which event."""
+"""Replicas on GPUs: streams, and the events for which they wait."""

@@ -1,1 +1,1 @@
-"""The program: what the user's layer and optimizer calls build."""
+"""The program that layers and optimizers build."""

@@ -1,4 +1,4 @@
-"""Where machine code is kept: in packs that came with the package, and in a folder.
+"""The cache of machine code on disk: packs that came with the package, and a folder.
 
 Code is kept by :func:`~dpexec.engine.kernels.identity.identity` and family of processors. So what
 is there is right, whoever made it; what became another function has another name.

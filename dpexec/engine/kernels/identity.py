@@ -1,4 +1,4 @@
-"""What a function in machine code is known by: everything that its behaviour depends on.
+"""The cache key of a function in machine code: everything that its behaviour depends on.
 
 Two functions with the same identity compile to the same code, in whatever file or process they are,
 so code is kept by it (:mod:`dpexec.engine.kernels.code_store`).

@@ -1,4 +1,4 @@
-"""Puts machine code into memory: objects that a compiler made, in this process or another.
+"""Loads machine code into memory: object files that this process or another one compiled.
 
 Code is made for a family of processors, so that what one machine made is right, and has the same
 bits, on all machines of the family.

@@ -1,4 +1,4 @@
-"""Predictions of detectors matched with objects, and what they should have been."""
+"""Predictions of detectors matched with objects, and the targets of the predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class labels: what the losses share about them."""
+"""Checks and shapes of class labels, shared by losses."""
 
 from __future__ import annotations
 

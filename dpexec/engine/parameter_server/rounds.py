@@ -1,4 +1,4 @@
-"""When a server updates its parameters, and who waits for whom."""
+"""The times at which a server updates its parameters, and the trainers that wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass is, and the manager that runs passes and records what each did."""
+"""The protocol of passes, and the manager that runs them and records their changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches: from the devices' values to what ``run`` returns."""
+"""Fetches: from the devices' values to the results of ``run``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Threads of this process: those of kernels, and those that help with the tasks of a step."""
+"""Threads of this process, for kernels and for the tasks of a step."""

@@ -1,4 +1,4 @@
-"""A scheduler for graphs that run repeatedly: it keeps what dask computes in every run.
+"""A scheduler for graphs that run repeatedly: it keeps the results of dask's analysis.
 
 It runs dask's own tasks in dask's own order, with fewer hand-offs: the calling thread works too,
 and a thread that makes a task ready goes on with it. With dask callbacks in force

@@ -1,4 +1,4 @@
-"""What ran when and where: events, a recorder, and files that Chrome and Perfetto open."""
+"""Traces: events, a recorder, and files that Chrome and Perfetto open."""
 
 from dpexec.engine.trace.chrome import from_chrome, to_chrome
 from dpexec.engine.trace.events import Allocation, Event, Kind, Trace, TraceFormatError

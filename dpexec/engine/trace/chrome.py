@@ -1,4 +1,4 @@
-"""The JSON that chrome://tracing and ui.perfetto.dev open.
+"""Traces as JSON for chrome://tracing and ui.perfetto.dev.
 
 Every event is stored once: dpexec reads back the same rows that those tools draw.
 

@@ -1,4 +1,4 @@
-"""What the passes of quantization have in common: what operators read, what is put before them."""
+"""Shared by the passes of quantization: inputs of operators, and quantizers put before them."""
 
 from __future__ import annotations
 

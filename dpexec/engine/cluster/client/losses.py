@@ -1,4 +1,4 @@
-"""What errors and logs say of workers that were lost, and how often a loss is survived."""
+"""Texts of errors and logs about lost workers, and the number of losses that a run survives."""
 
 from __future__ import annotations
 

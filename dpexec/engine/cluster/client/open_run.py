@@ -1,4 +1,4 @@
-"""A run whose steps have been ordered, and whose outcome is still to come."""
+"""A run that is ordered but not completed: its outcome is still awaited."""
 
 from __future__ import annotations
 

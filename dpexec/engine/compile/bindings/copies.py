@@ -1,4 +1,4 @@
-"""Updates that work on copies of variables: the calls copy what they overwrite themselves."""
+"""Updates that work on copies of variables, and make these copies on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step of code must know of the processes with which it adds up values.
+"""Addresses that a step of code needs in order to add up values with other processes.
 
 Processes put their values into memory that all of them see, and tell each other by words. A word is
 the number of the latest step in which its process has come to a certain point.

@@ -1,4 +1,4 @@
-"""What steps of code note: a row of numbers for each step, with as little Python as possible.
+"""Notes of steps of code: a row of numbers for each step, with as little Python as possible.
 
 The values of a step push Python's data out of the processor's caches, so every line of Python in a
 step is expensive. A step therefore only fills a row of an array made for many steps, and reads the

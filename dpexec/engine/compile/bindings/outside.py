@@ -1,4 +1,4 @@
-"""What a step of code gets from outside: feeds and stored variables."""
+"""The inputs of a step of code: feeds and stored variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step records: when each task and operator ran, at next to no cost.
+"""Recording of steps: the times of each task and operator, at next to no cost.
 
 A second list of a binding's steps notes when they end. Machine code notes the time after each of
 its kernels, inside the one call without the GIL, so a recorded step runs the same code as any

@@ -1,4 +1,4 @@
-"""What steps recorded, and how it becomes events.
+"""From the numbers that steps recorded to events of a trace.
 
 A step leaves numbers: the times that it noted. A :class:`NoteLayout` says what they mean. It holds
 no code, so it can be sent to another process.

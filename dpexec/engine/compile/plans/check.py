@@ -1,4 +1,4 @@
-"""Everything that can be refused before a run starts: missing values, shapes, types.
+"""Checks before a run starts: missing values, shapes, types.
 
 The shape rules that were applied when the program was built are applied again with the shapes
 that were fed, device by device, and the types that were fed must be those of a kernel. So a wrong

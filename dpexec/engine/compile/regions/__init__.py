@@ -1,1 +1,1 @@
-"""What runs on the values of a device: bound operators, blocks, and regions of machine code."""
+"""Bound operators, blocks, and regions of machine code, which run on the values of a device."""

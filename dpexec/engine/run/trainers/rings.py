@@ -1,4 +1,4 @@
-"""Rings of trainers: what ``c_gen_nccl_id`` and ``c_comm_init`` of a startup program set up."""
+"""Rings of trainers, which ``c_gen_nccl_id`` and ``c_comm_init`` of a startup program set up."""
 
 from __future__ import annotations
 

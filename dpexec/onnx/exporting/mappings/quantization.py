@@ -1,4 +1,4 @@
-"""What quantization writes: numbers rounded to integers of some bits, and back."""
+"""Quantizers: numbers rounded to integers of some bits, and back."""
 
 from __future__ import annotations
 

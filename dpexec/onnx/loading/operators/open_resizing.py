@@ -1,4 +1,4 @@
-"""``Resize`` along axes whose lengths only a run tells."""
+"""``Resize`` along axes whose lengths are known only in a run."""
 
 from __future__ import annotations
 
