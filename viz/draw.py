@@ -102,7 +102,7 @@ class Drawing(View):
 
     @property
     def dot(self) -> graphviz.Digraph:
-        """The graph as a Graphviz source object, for those who want Graphviz's layout."""
+        """The graph as a Graphviz source object, to use Graphviz's own layout."""
         return to_dot(self.diagram)
 
     @property
@@ -164,7 +164,8 @@ def draw(
         fold: ``"none"`` draws every operator; ``"stage"``, ``"part"``, ``"repeat"`` (equal blocks,
             together), ``"block"``, ``"scope"`` or ``"layer"`` draws groups of that kind as one box
             each; ``"auto"`` folds what could not be read in the window of the page, and pictures
-            of more than `FOLD_ABOVE` operators as little as they allow. It is said what is folded.
+            of more than `FOLD_ABOVE` operators as little as they allow. The line above the
+            picture says what is folded.
         replicas: ``"lanes"`` draws a lane per device, ``"one"`` a single lane for all that do the
             same; ``"auto"`` does that for more than `LANES_ABOVE` devices, and pages where a lane
             per device would not fit into the window with texts that can be read.

@@ -103,26 +103,6 @@ class Table(View):
         title: Heading.
         order: The column that they are sorted by.
         notes: Further remarks for the reader.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> from dpexec import viz
-        >>> main, startup = fluid.Program(), fluid.Program()
-        >>> with fluid.program_guard(main, startup):
-        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
-        >>> how = fluid.ExecutionStrategy()
-        >>> how.trace = True
-        >>> two = fluid.CompiledProgram(main).with_data_parallel(
-        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
-        ... )
-        >>> with fluid.scope_guard(fluid.Scope()):
-        ...     exe = fluid.Executor(fluid.CPUPlace())
-        ...     _ = exe.run(startup)
-        ...     for step in range(3):
-        ...         _ = exe.run(two, feed={"x": np.ones([4, 2], "float32")}, fetch_list=[loss])
-        >>> found = viz.table(two, by="role")
-        >>> all(row.total >= 0 for row in found.rows)
-        True
     """
 
     formats = (*View.formats, ".csv")

@@ -54,7 +54,7 @@ def is_persistable(var: Variable) -> bool:
         var: a variable of a program.
 
     Returns:
-        False for what is fed and fetched, too.
+        False also for the holders of feeds and fetches.
 
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.
@@ -80,7 +80,7 @@ def is_belong_to_optimizer(var: Variable) -> bool:
         var: a variable of a program.
 
     Returns:
-        True for what is persistable, but neither a parameter nor a feed.
+        True for persistable variables other than parameters and feeds.
 
     Example:
         >>> import dpexec as fluid

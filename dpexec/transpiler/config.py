@@ -10,7 +10,7 @@ __all__ = ["DistributeTranspilerConfig", "DistributedMode"]
 
 
 class DistributedMode:
-    """Fluid's names for what servers wait for before an update.
+    """Fluid's names for the gradients that servers wait for before an update.
 
     Example:
         >>> from dpexec.transpiler.distribute_transpiler import DistributedMode

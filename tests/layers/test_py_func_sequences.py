@@ -1,6 +1,7 @@
 """``py_func`` gets sequences as tensors with a LoD, as in Paddle."""
 
 import numpy as np
+import pytest
 
 import dpexec as fluid
 
@@ -67,3 +68,18 @@ def test_devices_give_the_sequences_of_their_parts():
     assert found.lod() == [[0, 3, 5]]
     np.testing.assert_array_equal(np.array(found), ROWS)
     np.testing.assert_array_equal(np.array(sums), [[6, 9], [14, 16]])
+
+
+def test_a_function_that_takes_its_argument_for_an_array_is_told_how_to_make_one():
+    with fluid.program_guard(fluid.Program()):
+        x = fluid.data("x", [2])
+        out = (
+            fluid.default_main_program()
+            .current_block()
+            .create_var(name="out", dtype="float32", shape=[2])
+        )
+        fluid.layers.py_func(lambda value: value.shape[0], x, out)
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"np.array\(x\) is the array of one"):
+            fluid.Executor(fluid.CPUPlace()).run(
+                feed={"x": np.ones(2, "float32")}, fetch_list=[out]
+            )

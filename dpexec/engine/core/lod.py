@@ -125,7 +125,7 @@ class Lod:
         return list(itertools.pairwise(self.offsets.tolist()))
 
     def check(self, rows: int) -> None:
-        """Refuse offsets that are not those of a tensor.
+        """Refuse offsets that do not fit a tensor.
 
         Args:
             rows: of the tensor.

@@ -198,7 +198,7 @@ class Scope:
         return self.runs_of(program).number
 
     def runs_of(self, program: Any) -> RunCount:
-        """The same as an object, for who counts them: there is one for each program."""
+        """The counter behind it, as an object: there is one for each program."""
         if program not in self._runs:
             self._runs[program] = RunCount()
         return self._runs[program]

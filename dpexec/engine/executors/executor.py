@@ -290,7 +290,7 @@ class Executor(Delaying):
         print_period: int = 100,
         fetch_handler: FetchHandler | None = None,
     ) -> None:
-        """Run a program with every batch of a data set, to see what is fetched.
+        """Run a program with every batch of a data set, and show fetched values.
 
         The same as :meth:`train_from_dataset`, with its arguments and errors. As in the original,
         the program runs unchanged, with its updates: pass a program without updates, such as

@@ -75,7 +75,7 @@ def _infer_floordiv(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
     makes_numbers=True,
 )
 def elementwise_floordiv(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
-    """``x / y`` of integers, rounded towards zero as the real Paddle does, whatever its name says.
+    """``x / y`` of integers, rounded towards zero as in Paddle, although its name says floor.
 
     Source: Paddle op ``elementwise_floordiv``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -84,7 +85,7 @@ def py_func(
     except EOFException:
         raise
     except Exception as error:
-        raise FunctionError(error) from error
+        raise FunctionError(_explained(error)) from error
     results = result if isinstance(result, (list, tuple)) else [result]
     outputs = len(names.get("Out", ()))
     require(
@@ -95,6 +96,13 @@ def py_func(
     wanted = names.get("Out@LOD", ())
     pairs = zip(names.get("Out", ()), results, strict=False)  # what runs next counts the arrays
     return arrays, [_offsets(item) for name, item in pairs if lod_name(name) in wanted]
+
+
+def _explained(error: Exception) -> str:
+    """The text of a function's error, with a hint where it took a tensor for an array."""
+    text = f"{type(error).__name__}: {error}"
+    taken = isinstance(error, (TypeError, AttributeError)) and re.search("method|LoDTensor", text)
+    return f"{text} (a py_func gets LoDTensors: np.array(x) is the array of one)" if taken else text
 
 
 def _tensor(value: Any, lod: Lod) -> LoDTensor:

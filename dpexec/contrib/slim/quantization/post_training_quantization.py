@@ -59,7 +59,7 @@ class PostTrainingQuantization:
             ``moving_average_abs_max`` hold the scales, ``abs_max`` finds its own.
         weight_quantize_type: ``abs_max``, or ``channel_wise_abs_max`` with a scale for each output
             channel of convolutions.
-        is_use_cache_file: keep what ``KL`` looks at in files instead of memory.
+        is_use_cache_file: keep the samples for ``KL`` in files instead of memory.
         cache_dir: where these are.
 
     Raises:
