@@ -226,11 +226,6 @@ class DetectionMAP(metrics.DetectionMAP):
     Args:
         args: as for :class:`~dpexec.metrics.DetectionMAP`.
         kwargs: as for :class:`~dpexec.metrics.DetectionMAP`.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> issubclass(fluid.evaluator.DetectionMAP, fluid.metrics.DetectionMAP)
-        True
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

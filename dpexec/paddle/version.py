@@ -9,14 +9,20 @@ with_mkl = "OFF"
 
 
 def show() -> None:
-    """Print the version.
+    """Print the version and its parts.
 
     Example:
         >>> from dpexec.paddle import version
         >>> version.show()
         full_version: 1.8.5
+        major: 1
+        minor: 8
+        patch: 5
+        rc: 0
     """
-    print("full_version:", full_version)
+    parts = {"full_version": full_version, "major": major, "minor": minor, "patch": patch, "rc": rc}
+    for name, value in parts.items():
+        print(f"{name}: {value}")
 
 
 def mkl() -> str:
