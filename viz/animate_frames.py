@@ -124,7 +124,14 @@ class _Frames:
             if piece.is_leaf_work:
                 pieces.setdefault(piece.track, []).append(piece)
         tracks = self.schedule.tracks
-        return [(tracks[track].group, found) for track, found in sorted(pieces.items())]
+        found: list[tuple[str, list[Slice]]] = []
+        group = ""
+        for track, inside in sorted(pieces.items()):
+            one = tracks[track]
+            name = f"   {one.name}" if one.group == group else one.group  # a device is named once
+            found.append((name, inside))
+            group = one.group
+        return found
 
     def _base(self, title: str) -> Any:
         picture = self.image.new("RGB", (_WIDTH, self.height), _PAGE)

@@ -47,8 +47,8 @@ _UNITS: dict[str, tuple[str, Unit]] = {
 _DISPENSABLE = ("min", "max", "bytes", "role", "gflops", "spread")
 """Columns that a text leaves out until its lines fit, in this order."""
 _GAP = "  "
-_ROOM = 99
-"""Characters of a line where there is no terminal: notebooks break longer ones."""
+_ROOM = 88
+"""Characters of a line where there is no terminal: notebooks in small windows break longer ones."""
 _NAME = 16
 """Characters of a name that are always kept."""
 

@@ -234,6 +234,7 @@ def test_live_view_follows_training_twice_a_second_at_most(notebook):
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
     said = ["This view ended at " in shown for shown in notebook.shown]
     assert said == [False] * (len(said) - 1) + [True], "what a notebook stores says that it ended"
+    assert 'class="state"' in notebook.shown[-1] and "dpl-ended" in notebook.shown[-1]  # not shown
     assert not watching.watchers()
     assert repr(view) == "<LiveView: closed>"
 

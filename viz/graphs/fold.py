@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -184,7 +185,7 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
         number,
         f"{label} ×{len(boxes)}",
         f"{detail}, {bytes_text(size)}" if size else detail,
-        first.role,
+        Counter(box.role for box in boxes).most_common(1)[0][0],  # as in the page
         first.device,
         partial("\n".join, [title, *common]),
         tuple(node for box in boxes for node in box.nodes),

@@ -43,7 +43,12 @@ def figures(board: Any) -> str:
     ]
     if board.failed:
         tiles.append(("failed steps", f"{board.failed:,}"))
-    cells = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in tiles)
+    cells = "".join(
+        f'<div class="{name}"><dt>{name}</dt><dd>{escape(text)}</dd></div>'
+        if name == "state"
+        else f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>"
+        for name, text in tiles
+    )
     mode = MODES[board.mode].title if board.mode in MODES else board.mode
     devices = counted(len(board.devices), "device")
     ops, tasks = sum(b["ops"] for b in board.boxes), sum(len(b["keys"]) for b in board.boxes)

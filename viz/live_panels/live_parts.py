@@ -54,6 +54,7 @@ def css() -> str:
         ".dpl .running .edge { stroke-width: 3; stroke-dasharray: 7 4; }",
         ".dpl .edge { fill: none; stroke-width: 1.3; }",
         ".dpl .tiles { display: flex; flex-wrap: wrap; gap: 8px 28px; margin: 0; }",
+        ".dpl-ended .dpl .tiles .state { display: none; }",  # it was that of the latest report
         # Notebooks have rules of their own for lists.
         ".dpl .tiles dt, .dpl .tiles dd { float: none; width: auto; margin: 0; padding: 0; }",
         ".dpl .tiles dt { color: var(--faint); font-size: 12px; font-weight: 400; }",

@@ -66,7 +66,8 @@ def overview(board: Any) -> str:
 def ended(content: str) -> str:
     """Return panels with the remark that they are no longer updated; a notebook stores these."""
     text = f"This view ended at {time.strftime('%H:%M:%S on %Y-%m-%d')} and follows no training."
-    return f'<div><div class="dpl"><p class="note" role="status">{text}</p></div>{content}</div>'
+    said = f'<div class="dpl"><p class="note" role="status">{text}</p></div>'
+    return f'<div class="dpl-ended">{said}{content}</div>'
 
 
 class LiveView:
