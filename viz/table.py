@@ -19,7 +19,7 @@ from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ColumnData, TableData, Unit
 from dpexec.viz.pages.style import ROLE_NAMES
-from dpexec.viz.pages.units import counted, figure_text
+from dpexec.viz.pages.units import counted, figure_text, shortened
 from dpexec.viz.pages.view import View
 from dpexec.viz.table_svg import render
 
@@ -224,16 +224,8 @@ def _fit(columns: dict[str, list[str]], room: int) -> list[str]:
         left_out.append(name)
     if excess() > 0:
         width = max(_NAME, len(columns["name"][0]) - excess())
-        columns["name"] = [_shortened(cell.rstrip(), width) for cell in columns["name"]]
+        columns["name"] = [shortened(cell.rstrip(), width) for cell in columns["name"]]
     return left_out
-
-
-def _shortened(text: str, width: int) -> str:
-    """A text in a fixed width; if it is longer, its middle is cut out."""
-    if len(text) > width:
-        head = (width - 1) // 2
-        text = f"{text[:head]}…{text[head + 1 - width :]}"
-    return text.ljust(width)
 
 
 def _in_words(row: Row) -> Row:

@@ -63,6 +63,19 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def shortened(text: str, width: int) -> str:
+    """Return a text in a fixed width; if it is longer, its middle is cut out.
+
+    Example:
+        >>> shortened("relu", 6), shortened("elementwise_add", 6)
+        ('relu  ', 'el…add')
+    """
+    if len(text) > width:
+        head = (width - 1) // 2
+        text = f"{text[:head]}…{text[head + 1 - width :]}"
+    return text.ljust(width)
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with a noun, in the plural if needed.
 
