@@ -125,6 +125,22 @@ class NativePaddlePredictor(PaddlePredictor):
     Args:
         config: the model and the device.
         model: a loaded model to use instead of loading the config's.
+
+    Example:
+        >>> import tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.scale(fluid.data("x", [None, 2]), 2.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [y], exe, main)
+        ...     config = fluid.core.NativeConfig()
+        ...     config.model_dir = folder
+        ...     predictor = fluid.core.create_paddle_predictor(config)
+        >>> rows = fluid.core.PaddleTensor(np.array([[1.0, 2.0]], "float32"))
+        >>> predictor.run([rows])[0].as_ndarray()
+        array([[2., 4.]], dtype=float32)
     """
 
     def __init__(self, config: NativeConfig, model: Model | None = None) -> None:

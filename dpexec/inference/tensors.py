@@ -219,6 +219,23 @@ class ZeroCopyTensor:
     Args:
         name: name of the variable.
         output: whether it is an output, which cannot be set.
+
+    Example:
+        >>> import tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main):
+        ...     y = fluid.layers.scale(fluid.data("x", [None, 2]), 2.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [y], exe, main)
+        ...     config = fluid.core.AnalysisConfig(folder)
+        ...     config.switch_use_feed_fetch_ops(False)
+        ...     predictor = fluid.core.create_paddle_predictor(config)
+        >>> predictor.get_input_tensor("x").copy_from_cpu(np.array([[1.0, 2.0]], "float32"))
+        >>> _ = predictor.zero_copy_run()
+        >>> predictor.get_output_tensor(predictor.get_output_names()[0]).copy_to_cpu()
+        array([[2., 4.]], dtype=float32)
     """
 
     def __init__(self, name: str, output: bool) -> None:

@@ -21,6 +21,12 @@ def wait_server_ready(endpoints: Iterable[str]) -> None:
 
     Raises:
         TypeError: ``endpoints`` is a string.
+
+    Example:
+        >>> import socket
+        >>> from dpexec.transpiler.details import wait_server_ready
+        >>> with socket.create_server(("127.0.0.1", 0)) as server:
+        ...     wait_server_ready([f"127.0.0.1:{server.getsockname()[1]}"])  # returns at once
     """
     if isinstance(endpoints, str):
         raise TypeError(f"endpoints must be a list of host:port, not the string {endpoints!r}")
