@@ -2,7 +2,7 @@
 
 import pytest
 from dpexec.viz.graphs.fold import AT_A_GLANCE, fold, fold_replicas, glance
-from dpexec.viz.graphs.groups import groups, twins
+from dpexec.viz.graphs.groups import Group, groups, twins
 from dpexec.viz.graphs.layout import place
 from dpexec.viz.graphs.model import from_graph
 from dpexec.viz.graphs.order import topological
@@ -13,7 +13,7 @@ import dpexec as fluid
 from dpexec import viz
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
 from tests.engine.run.nets import batches, classifier, train
-from tests.viz.graphs import mlp
+from tests.viz.graphs import Graph, mlp
 from tests.viz.test_draw import random_graphs
 
 
@@ -192,3 +192,14 @@ def test_glance_keeps_within_its_number():
     data = replicated(deep_network(40), devices=2)
     diagram, found = from_graph(data), groups(data)
     assert len(fold(diagram, found, glance(diagram, found)).boxes) <= AT_A_GLANCE
+
+
+def test_a_folded_box_has_the_colour_of_most_of_its_operators():
+    graph = Graph()
+    names = [("mul", "forward"), ("mul_grad", "backward"), ("relu_grad", "backward")]
+    for at, (name, role) in enumerate(names):
+        graph.add(name, role, 0, [f"v{at}"], [f"v{at + 1}"])
+    drawn = from_graph(graph.data())
+    task = Group(0, "forward_backward_dev0", "stage", None, (0, 1, 2), (0, 1, 2))
+    (box,) = fold(drawn, [task], {0}).boxes
+    assert box.role == "backward"
