@@ -19,6 +19,8 @@ from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 __all__ = ["Inferred", "infer", "prepare", "read"]
 
 _OLDEST = 7
+_REQUIRED = onnx.defs.OpSchema.FormalParameterOption.Single
+_UNLIMITED = 2**31 - 1
 _SHOWN = 4  # how many nodes of each unsupported operator an error names
 
 
@@ -85,6 +87,7 @@ def prepare(model: Any) -> Any:
         )
     if model.functions:
         model = inliner.inline_local_functions(model)
+    _require_inputs(model)
     wanted = {
         (node.domain, node.op_type)
         for node in _nodes(model.graph)
@@ -107,6 +110,37 @@ def prepare(model: Any) -> Any:
     _require_mappings(model)
     _forget_unread(model)
     return model
+
+
+def _require_inputs(model: Any) -> None:
+    """Check that nodes have the inputs that ONNX demands: its library crashes without them.
+
+    Raises:
+        LoadError: a node has too few or too many inputs or outputs.
+    """
+    versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
+    for node in _nodes(model.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        version = versions.get(domain, _OLDEST)
+        if not onnx.defs.has(node.op_type, version, domain):
+            continue
+        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
+        name = f"{node.op_type} {node.name or ', '.join(node.output)!r}"
+        for kind, given, formal, limits in (
+            ("inputs", node.input, schema.inputs, (schema.min_input, schema.max_input)),
+            ("outputs", node.output, schema.outputs, (schema.min_output, schema.max_output)),
+        ):
+            if not limits[0] <= len(given) <= limits[1]:
+                raise LoadError(f"{name} has {len(given)} {kind}, but must have {_range(*limits)}")
+            for number, each in enumerate(formal[: len(given)]):
+                if each.option == _REQUIRED and not given[number]:
+                    raise LoadError(f"{name} lacks {kind[:-1]} {number}, {each.name}")
+
+
+def _range(least: int, most: int) -> str:
+    if least == most:
+        return str(least)
+    return f"{least} to {most}" if most < _UNLIMITED else f"{least} or more"
 
 
 def _forget_unread(model: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.node import Node
 
-__all__ = ["FusedLSTM", "fuses", "part"]
+__all__ = ["FusedLSTM", "FusedUnit", "fuses", "part"]
 
 _DEFAULT = ("Sigmoid", "Tanh", "Tanh")
 _ACTIVATIONS = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu"}
@@ -44,22 +45,24 @@ def part(node: Node, index: int, number: int) -> Variable | None:
     return node.squeeze(node.slice(var, 0, number, number + 1), [0])
 
 
-class FusedLSTM:
-    """One direction of an ``LSTM``.
+class FusedUnit(ABC):
+    """One direction of a recurrent node.
 
     Args:
         node: the node.
         number: which of its directions.
     """
 
+    weight: Variable
+    size: int
+
     def __init__(self, node: Node, number: int) -> None:
         self.node = node
-        kinds = (_ACTIVATIONS[name] for name in _names(node, number))
-        self.gate, self.candidate, self.cell = kinds
-        self.bias, self.peepholes = part(node, 3, number), part(node, 7, number)
-        self.h0, self.c0 = part(node, 5, number), part(node, 6, number)
-        weight, own = (self._ordered(part(node, i, number)) for i in (1, 2))
-        self.weight, self.own = (node.transpose(w, [1, 0]) for w in (weight, own))
+        self.h0 = part(node, 5, number)
+
+    @abstractmethod
+    def _hidden(self, taken: Variable, backwards: bool) -> Variable:
+        """The states after each step of sequences that are multiplied by the weight already."""
 
     def run(
         self, x: Variable, dims: list[Any], backwards: bool = False
@@ -75,20 +78,10 @@ class FusedLSTM:
         images = node.unsqueeze(node.transpose(x, [1, 2, 0]), [3])  # every step is a window
         rows = node.add("im2sequence", {"X": images}, kernels=[1, 1], strides=[1, 1],
                         paddings=[0, 0, 0, 0])  # fmt: skip
-        given = {
-            "Input": node.add("mul", {"X": rows, "Y": self.weight}),
-            "H0": self._first(self.h0, self.c0),
-            "C0": self._first(self.c0, self.h0),
-            "Weight": self.own,
-            "Bias": self._biases(),
-        }
-        hidden = node.add("lstm", given, "Hidden", is_reverse=backwards,
-                          gate_activation=self.gate, candidate_activation=self.candidate,
-                          cell_activation=self.cell,
-                          use_peepholes=self.peepholes is not None)  # fmt: skip
+        hidden = self._hidden(node.add("mul", {"X": rows, "Y": self.weight}), backwards)
         kind = "FIRST" if backwards else "LAST"
         last = node.add("sequence_pool", {"X": hidden}, pooltype=kind)
-        states = node.reshape(hidden, [dims[1], dims[0], self.own.shape[0]])
+        states = node.reshape(hidden, [dims[1], dims[0], self.size])
         return node.transpose(states, [1, 0, 2]), [last]
 
     def until(
@@ -112,6 +105,36 @@ class FusedLSTM:
         ends = node.add("stack", {"X": [steps, samples]}, "Y", axis=1)
         last = node.add("gather_nd", {"X": node.concat([before, states], 0), "Index": ends})
         return node.binary("elementwise_mul", states, mask), [last]
+
+    def _zeros(self, like: Variable) -> Variable:
+        return self.node.add("fill_any_like", {"X": like}, value=0.0, dtype=int(like.dtype))
+
+
+class FusedLSTM(FusedUnit):
+    """One direction of an ``LSTM``."""
+
+    def __init__(self, node: Node, number: int) -> None:
+        super().__init__(node, number)
+        kinds = (_ACTIVATIONS[name] for name in _names(node, number))
+        self.gate, self.candidate, self.cell = kinds
+        self.bias, self.peepholes = part(node, 3, number), part(node, 7, number)
+        self.c0 = part(node, 6, number)
+        weight, own = (self._ordered(part(node, i, number)) for i in (1, 2))
+        self.weight, self.own = (node.transpose(w, [1, 0]) for w in (weight, own))
+        self.size = self.own.shape[0]
+
+    def _hidden(self, taken: Variable, backwards: bool) -> Variable:
+        given = {
+            "Input": taken,
+            "H0": self._first(self.h0, self.c0),
+            "C0": self._first(self.c0, self.h0),
+            "Weight": self.own,
+            "Bias": self._biases(),
+        }
+        return self.node.add("lstm", given, "Hidden", is_reverse=backwards,
+                             gate_activation=self.gate, candidate_activation=self.candidate,
+                             cell_activation=self.cell,
+                             use_peepholes=self.peepholes is not None)  # fmt: skip
 
     def _ordered(self, var: Any) -> Variable:
         """What belongs to the gates, [4 hidden, ...], in the order that ``lstm`` has."""
@@ -137,6 +160,3 @@ class FusedLSTM:
     def _first(self, states: Variable | None, others: Variable | None) -> Variable | None:
         """First states; zeros if only the other ones are given."""
         return states if states is not None or others is None else self._zeros(others)
-
-    def _zeros(self, like: Variable) -> Variable:
-        return self.node.add("fill_any_like", {"X": like}, value=0.0, dtype=int(like.dtype))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from typing import Any
+
+import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
@@ -19,9 +23,9 @@ def _pooled(node: Node, x: Variable, kind: str, exclusive: bool = True) -> Varia
     count = len(kernel)
     strides = list(node.attr("strides", [1] * count))
     dilations = list(node.attr("dilations", [1] * count))
-    if any(d != 1 for d in dilations):
-        node.fail(f"dilations are {dilations}; fluid's pools have none")
     pads = explicit_pads(node, node.dims(0)[2:], kernel, strides, dilations)
+    if any(d != 1 for d in dilations):
+        return _dilated(node, x, kind, exclusive, pads)
     if count == 1:
         x = node.unsqueeze(x, [2])
         kernel, strides, pads = [1, *kernel], [1, *strides], [0, 0, *pads]
@@ -43,6 +47,57 @@ def _pooled(node: Node, x: Variable, kind: str, exclusive: bool = True) -> Varia
     )
     made = _without_windows_on_padding(node, made, kernel, strides, pads)
     return node.squeeze(made, [2]) if count == 1 else made
+
+
+def _dilated(node: Node, x: Variable, kind: str, exclusive: bool, pads: list[int]) -> Variable:
+    """A pool whose windows have gaps, which fluid's pools lack: element by element of a window."""
+    rank, ceil = len(node.attr("kernel_shape")), bool(node.attr("ceil_mode", 0))
+    more = _overhang(node, pads) if ceil else [0] * (2 * rank)
+    around, behind = [0, 0, 0, 0, *pads], [0, 0, 0, 0, *more]
+    outside = float(np.finfo(np.float32).min) if kind == "max" else 0.0
+
+    def padded(var: Variable, sides: list[int], value: float) -> Variable:
+        if not any(sides):
+            return var
+        return node.add("pad", {"X": var}, paddings=sides, pad_value=value)
+
+    parts = _window_parts(node, padded(padded(x, around, outside), behind, outside))
+    if kind == "max":
+        return functools.reduce(lambda a, b: node.binary("elementwise_max", a, b), parts)
+    ones = node.add("fill_any_like", {"X": x}, value=1.0)
+    counted = padded(padded(ones, around, 0.0 if exclusive else 1.0), behind, 0.0)
+    total, count = (node.add("sum", {"X": each}) for each in (parts, _window_parts(node, counted)))
+    return node.binary("elementwise_div", total, count)
+
+
+def _overhang(node: Node, pads: list[int]) -> list[int]:
+    """How much more padding lets the last windows fit that begin on the image."""
+    kernel = node.attr("kernel_shape")
+    strides, dilations = (node.attr(n, [1] * len(kernel)) for n in ("strides", "dilations"))
+    found = []
+    for i, size in enumerate(node.dims(0)[2:]):
+        if not isinstance(size, int):
+            node.fail("ceil_mode with dilations needs sizes that are known")
+        reach, whole = dilations[i] * (kernel[i] - 1) + 1, size + pads[2 * i] + pads[2 * i + 1]
+        count = -(-(whole - reach) // strides[i]) + 1
+        count -= (count - 1) * strides[i] >= size + pads[2 * i]
+        found += [0, max(0, (count - 1) * strides[i] + reach - whole)]
+    return found
+
+
+def _window_parts(node: Node, x: Variable) -> list[Variable]:
+    """For each element of a window, that element of all windows."""
+    kernel = node.attr("kernel_shape")
+    strides, dilations = (list(node.attr(n, [1] * len(kernel))) for n in ("strides", "dilations"))
+    axes, parts = list(range(2, 2 + len(kernel))), []
+    for places in itertools.product(*map(range, kernel)):
+        starts = [place * step for place, step in zip(places, dilations, strict=True)]
+        rest = [(k - 1 - p) * d for k, p, d in zip(kernel, places, dilations, strict=True)]
+        ends = [-left if left else 2**31 - 1 for left in rest]
+        attrs = {"axes": axes, "starts": starts, "ends": ends, "strides": strides}
+        inputs = {"Input": x}
+        parts.append(node.builder.add("strided_slice", inputs, attrs, prefix=node.prefix)["Out"])
+    return parts
 
 
 def _without_windows_on_padding(

@@ -10,7 +10,8 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.layers.static_rnn import StaticRNN
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
-from dpexec.onnx.loading.operators.fused_lstm import FusedLSTM, fuses, part
+from dpexec.onnx.loading.operators import fused_gru, fused_lstm
+from dpexec.onnx.loading.operators.fused_lstm import FusedUnit, part
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -225,7 +226,7 @@ class _Direction:
 
 @operator(*_GATES)
 def recurrent(node: Node) -> Any:
-    """Every direction is a ``recurrent`` operator over the steps."""
+    """Every direction is fluid's ``lstm`` or ``gru`` if these compute it, else ``recurrent``."""
     batch_first = bool(node.attr("layout", 0))
     x = node.var(0)
     x = node.transpose(x, [1, 0, 2]) if batch_first else x
@@ -265,7 +266,7 @@ def _direction(
 ) -> tuple[Variable, list[Variable]]:
     """The states after each step of one direction, and the last ones."""
     x, dims = source
-    fused = FusedLSTM(node, number) if fuses(node, number) else None
+    fused = _fused(node, number)
     if fused and lengths is None:
         return fused.run(x, dims, backwards)
     x = _turned(node, x, lengths) if backwards else x
@@ -274,6 +275,13 @@ def _direction(
     else:
         states, last = _Direction(node, number, x, mask).run()
     return _turned(node, states, lengths) if backwards else states, last
+
+
+def _fused(node: Node, number: int) -> FusedUnit | None:
+    """A direction as one operator; None if it has to be a loop."""
+    if fused_lstm.fuses(node, number):
+        return fused_lstm.FusedLSTM(node, number)
+    return fused_gru.FusedGRU(node, number) if fused_gru.fuses(node, number) else None
 
 
 def _turned(node: Node, x: Variable, lengths: Variable | None) -> Variable:

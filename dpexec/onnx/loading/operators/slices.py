@@ -147,10 +147,11 @@ def concat(node: Node) -> Any:
     variables = [node.var(i) for i in range(len(node.inputs))]
     sizes = [node.value(i).shape for i in range(len(node.inputs))]
     axis = node.axis(1 if node.version < 4 else 0)
-    filled = [var for var, shape in zip(variables, sizes, strict=True) if shape[axis] != 0]
+    filled = [number for number, shape in enumerate(sizes) if shape[axis] != 0]
     if len(filled) == 1:
-        return node.value(variables.index(filled[0]))
-    return node.add("concat", {"X": filled or variables}, axis=axis)
+        return node.value(filled[0])
+    parts = [variables[number] for number in filled] or variables
+    return node.add("concat", {"X": parts}, axis=axis)
 
 
 @operator("Pad")
