@@ -17,7 +17,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.io.variables import put
 from dpexec.onnx.loading.builder import Builder
 from dpexec.onnx.loading.dtypes import as_var_type
-from dpexec.onnx.loading.errors import LoadError, UnsupportedError
+from dpexec.onnx.loading.errors import DAMAGE, LoadError, UnsupportedError
 from dpexec.onnx.loading.graph import Graph
 from dpexec.onnx.loading.model import infer, prepare, read
 from dpexec.onnx.loading.values import Value
@@ -73,8 +73,11 @@ def load(
         [array([[0., 2.]], dtype=float32)]
     """
     proto, folder = read(model)
-    proto = prepare(proto)
-    inferred = infer(proto)
+    try:
+        proto = prepare(proto)
+        inferred = infer(proto)
+    except (*DAMAGE, RuntimeError) as error:
+        raise LoadError(f"the model is damaged: {error}") from error
     program = Program()
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
     with unique_name.guard(), program_guard(program, Program()):

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.onnx.loading.errors import UnsupportedError
+from dpexec.onnx.loading.errors import DAMAGE, LoadError, UnsupportedError
 
 __all__ = ["array_of", "as_var_type", "is_float", "is_integer"]
 
@@ -33,7 +33,8 @@ def as_var_type(element: int, what: str) -> VarType:
         UnsupportedError: fluid has no such type.
     """
     if element not in _TYPES:
-        name = onnx.TensorProto.DataType.Name(element)
+        known = element in onnx.TensorProto.DataType.values()
+        name = onnx.TensorProto.DataType.Name(element) if known else str(element)
         raise UnsupportedError(f"{what} has the element type {name}, which programs do not have")
     return _TYPES[element]
 
@@ -48,9 +49,13 @@ def array_of(tensor: Any, folder: str, what: str) -> np.ndarray[Any, Any]:
 
     Raises:
         UnsupportedError: fluid has no such element type.
+        LoadError: they do not fit the shape, or their file is missing.
     """
     as_var_type(tensor.data_type, what)
-    return onnx.numpy_helper.to_array(tensor, folder)
+    try:
+        return onnx.numpy_helper.to_array(tensor, folder)
+    except (*DAMAGE, OSError, onnx.checker.ValidationError) as error:
+        raise LoadError(f"the numbers of {what} cannot be read: {error}") from error
 
 
 def is_float(dtype: VarType) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpexec.engine.core.errors import EnforceNotMet
 
-__all__ = ["LoadError", "NotConstantError", "UnsupportedError"]
+__all__ = ["DAMAGE", "LoadError", "NotConstantError", "UnsupportedError"]
 
 
 class LoadError(EnforceNotMet):
@@ -52,3 +52,7 @@ class NotConstantError(UnsupportedError):
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
         self.name = name
+
+
+DAMAGE = (TypeError, ValueError, AssertionError, AttributeError, LookupError, ArithmeticError)
+"""What reading a model raises that is not as ONNX says: a missing attribute, a wrong size, ..."""

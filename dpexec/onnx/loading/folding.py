@@ -10,7 +10,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from dpexec.onnx.loading.dims import OpenDim, UnknownNumberError, has_open
-from dpexec.onnx.loading.errors import NotConstantError
+from dpexec.onnx.loading.errors import DAMAGE, NotConstantError
 
 __all__ = ["fold", "fold_open"]
 
@@ -43,7 +43,7 @@ def fold(proto: Any, inputs: Sequence[Any], version: int) -> list[Any] | None:
     try:
         with np.errstate(all="ignore"):
             made = ReferenceEvaluator(model).run(None, feeds)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+    except (NotImplementedError, RuntimeError, MemoryError, *DAMAGE):
         return None  # onnx has no reference for it: the program computes it
     found = dict(zip((n for n in proto.output if n), made, strict=True))
     arrays = [found.get(name) for name in proto.output]

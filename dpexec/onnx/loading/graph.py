@@ -17,7 +17,7 @@ from dpexec.onnx.loading import mapping
 from dpexec.onnx.loading.builder import Builder
 from dpexec.onnx.loading.dims import UnknownNumberError
 from dpexec.onnx.loading.dtypes import array_of
-from dpexec.onnx.loading.errors import LoadError, UnsupportedError
+from dpexec.onnx.loading.errors import DAMAGE, LoadError, UnsupportedError
 from dpexec.onnx.loading.folding import fold, fold_open
 from dpexec.onnx.loading.node import Node
 from dpexec.onnx.loading.values import Value
@@ -107,7 +107,19 @@ class Graph:
         for info, value in zip(proto.input, inputs, strict=False):
             walk.values[info.name] = value
         walk.run(proto.node)
-        return [walk.values[info.name] for info in proto.output]
+        return [walk._known(info.name, "a graph inside a node returns") for info in proto.output]
+
+    def _known(self, name: str, reader: str) -> Value:
+        """The value of a name.
+
+        Raises:
+            LoadError: no node before the reader makes it.
+        """
+        if name not in self.values:
+            raise LoadError(
+                f"{reader} {name!r}, which no input, initializer or node before it gives"
+            )
+        return self.values[name]
 
     def run(self, nodes: Sequence[Any]) -> None:
         """Add the operators of nodes, which are given in an order in which they can run."""
@@ -120,7 +132,8 @@ class Graph:
     def _node(self, proto: Any) -> Node:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         name = proto.name or next((o for o in proto.output if o), proto.op_type)
-        inputs = [self.values[n] if n else None for n in proto.input]
+        reader = f"{proto.op_type} {name!r} reads"
+        inputs = [self._known(n, reader) if n else None for n in proto.input]
         attrs = {a.name: self._attribute(a, name) for a in proto.attribute}
         version = self.versions.get(domain, 1)
         return Node(
@@ -242,7 +255,7 @@ def _named(node: Node) -> Iterator[None]:
         raise
     except UnknownNumberError as error:
         raise UnsupportedError(f"{node} depends on sizes that only a batch tells") from error
-    except (EnforceNotMet, TypeError, ValueError, AssertionError) as error:
+    except (EnforceNotMet, *DAMAGE) as error:
         inputs = [
             node.builder.described(v) for v in node.inputs if v is not None and not v.is_sequence
         ]

@@ -60,7 +60,18 @@ def read(source: Any) -> tuple[Any, str]:
         model, folder, name = _parsed(data, str(path)), str(path.parent), str(path)
     if not model.graph.node and not model.graph.output:
         raise LoadError(f"{name} holds no ONNX model")
+    for each in _names(model.graph):
+        if not isinstance(each, str):  # protobuf leaves bytes that are no UTF-8 as they are
+            raise LoadError(f"{name} is damaged: it has the name {each!r}")
     return model, folder
+
+
+def _names(graph: Any) -> Iterator[Any]:
+    """The names in a graph, and those in graphs inside its nodes."""
+    yield from (each.name for each in (*graph.input, *graph.output, *graph.initializer))
+    for node in _nodes(graph):
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def _parsed(data: bytes, name: str) -> Any:
@@ -125,15 +136,19 @@ def _require_inputs(model: Any) -> None:
         if not onnx.defs.has(node.op_type, version, domain):
             continue
         schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
+        given = {attribute.name for attribute in node.attribute}
+        lacking = [n for n, a in schema.attributes.items() if a.required and n not in given]
         name = f"{node.op_type} {node.name or ', '.join(node.output)!r}"
-        for kind, given, formal, limits in (
+        if lacking:
+            raise LoadError(f"{name} lacks the attribute {lacking[0]}")
+        for kind, names, formal, limits in (
             ("inputs", node.input, schema.inputs, (schema.min_input, schema.max_input)),
             ("outputs", node.output, schema.outputs, (schema.min_output, schema.max_output)),
         ):
-            if not limits[0] <= len(given) <= limits[1]:
-                raise LoadError(f"{name} has {len(given)} {kind}, but must have {_range(*limits)}")
-            for number, each in enumerate(formal[: len(given)]):
-                if each.option == _REQUIRED and not given[number]:
+            if not limits[0] <= len(names) <= limits[1]:
+                raise LoadError(f"{name} has {len(names)} {kind}, but must have {_range(*limits)}")
+            for number, each in enumerate(formal[: len(names)]):
+                if each.option == _REQUIRED and not names[number]:
                     raise LoadError(f"{name} lacks {kind[:-1]} {number}, {each.name}")
 
 
