@@ -12,11 +12,14 @@ import pytest
 
 import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines
+from dpexec.engine.core.errors import ClusterError
 from dpexec.engine.dask import deliveries
+from dpexec.engine.executors.steps import ProgramSteps
 from tests.distributed.faults import die
 from tests.distributed.traffic import client_bytes
 from tests.engine.run.nets import classifier, persistables, strategies
 from tests.guides import programs
+from tests.waiting import until
 
 ROWS, BATCH = 200, 16
 COLUMNS = [f"x{i}" for i in range(8)]
@@ -112,6 +115,39 @@ def test_a_worker_is_killed_in_the_middle(mortals, expected, collectives):
     die(mortals, address, where, calls=12)
     assert_equal(train(frame(), mortals.client, collectives, epochs=2), expected(epochs=2))
     assert address not in mortals.client.nthreads()
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Breaks a client's connection to its scheduler when so many runs of an epoch have begun."""
+
+    def at(client, *runs):
+        left, run = iter(range(1000)), ProgramSteps.run
+
+        def cut_and_run(steps, batches, names):
+            if next(left) in runs:
+                client.loop.add_callback(client.scheduler_comm.comm.abort)
+                until(lambda: client.status == "connecting" or not client.futures)
+            return run(steps, batches, names)
+
+        monkeypatch.setattr(ProgramSteps, "run", cut_and_run)
+
+    return at
+
+
+@both_ways
+def test_partitions_are_computed_again_when_the_client_finds_its_scheduler_again(
+    mortals, expected, collectives, cut
+):
+    """Dask gives up all that a client has when its connection breaks."""
+    cut(mortals.client, 1, 4)
+    assert_equal(train(frame(), mortals.client, collectives, epochs=2), expected(epochs=2))
+
+
+def test_persisted_partitions_are_lost_with_the_connection(mortals, cut):
+    cut(mortals.client, 1)
+    with pytest.raises(ClusterError, match="what persist, compute or scatter had made"):
+        train(mortals.client.persist(frame()), mortals.client, "gang", epochs=20)
 
 
 @both_ways

@@ -92,12 +92,12 @@ def test_slices_take_rows_of_the_blocks_where_they_lie():
     blocks = HeldBlocks(BlockRows(name, rows, 0, rows) for name, rows in sizes)
     part = HeldRows(blocks, 0, (12, 2), np.dtype("f4"))[3:8]
     assert part.shape == (5, 2)
-    assert [(p.future, p.first, p.end) for p in part.pieces] == [
+    assert [(p.block, p.first, p.end) for p in part.pieces] == [
         ("a", 3, 4),
         ("b", 0, 3),
         ("c", 0, 1),
     ]
-    assert [(p.future, p.first, p.end) for p in part[2:4].pieces] == [("b", 1, 3)]
+    assert [(p.block, p.first, p.end) for p in part[2:4].pieces] == [("b", 1, 3)]
 
 
 def test_blocks_that_do_not_fit_together_are_named(pair):

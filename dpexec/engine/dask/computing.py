@@ -7,6 +7,7 @@ wait in vain, the blocks are computed again on workers that reach all data.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,9 +18,10 @@ from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
+from distributed import CancelledError
 from distributed.client import futures_of
 
-from dpexec.engine.core.errors import WorkerLostError
+from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.dask.blocks import brought, computed_with
 from dpexec.engine.dask.plugins import introduce
 from dpexec.engine.dask.reach import awaited, let_go
@@ -32,7 +34,7 @@ __all__ = ["Computing"]
 _LOOK = 0.5  # seconds between looks at what is done
 _ATTEMPTS = 3
 """How often parts are brought to the same worker: dask may drop them before they are used, since
-other workers hold them, too."""
+other workers hold them, too. And how often blocks are sent if the client loses its scheduler."""
 _OVER = 2.0  # seconds in which tasks that were given up end; others may want some of them, too
 _WHAT = "to compute fed Dask collections"
 
@@ -69,27 +71,58 @@ class Computing:
         Raises:
             WorkerLostError: no worker can reach the data of a block, or workers are silent.
             SchedulerLostError: the scheduler is silent.
+            ClusterError: dask has given up what the blocks are made of.
             Exception: what computing them raised.
         """
         self._contact.workers()  # whether the scheduler is there
         introduce(self._contact.client, self._contact.limit)
-        in_vain = 0
+        in_vain = forgotten = 0
         while True:
             self._workers = self._contact.workers()
             known, self._pinned, self._made, self._brought = self._known(), set(), [], {}
-            pairs = computed_with(self._compute, self._parts)
-            blocks = [[block for block, _ in found] for found in pairs]
-            ends = [end for found in pairs for _, end in found]
-            why = self._wait(ends)
-            if not why:
-                facts = iter(self._contact.gather(ends, self._homes_of(ends), _WHAT))
-                return blocks, [[next(facts) for _ in found] for found in pairs]
+            try:
+                found, why = self._attempt()
+            except (CancelledError, WorkerLostError) as error:
+                if not _gave_up(error):
+                    raise
+                self._check_parts()
+                forgotten += 1
+                if forgotten == _ATTEMPTS:
+                    raise WorkerLostError(f"dask gave up {_WHAT} ({error})", {}) from error
+                continue
+            if found is not None:
+                return found
             self._give_up()
             in_vain += bool(self._brought)
             again = self._brought and in_vain < _ATTEMPTS
             if self._known() == known and not again:
                 raise WorkerLostError(f"{why}, awaited {_WHAT}", {})
             _logger.warning("%s: fed Dask collections are computed again, elsewhere", why)
+
+    def _attempt(self) -> tuple[tuple[list[list[Any]], list[list[Any]]] | None, str]:
+        """The blocks and their facts; or None, and why waiting for them is in vain."""
+        pairs = computed_with(self._compute, self._parts)
+        blocks = [[block for block, _ in found] for found in pairs]
+        ends = [end for found in pairs for _, end in found]
+        if why := self._wait(ends):
+            return None, why
+        facts = iter(self._contact.gather(ends, self._homes_of(ends), _WHAT))
+        return (blocks, [[next(facts) for _ in found] for found in pairs]), ""
+
+    def _check_parts(self) -> None:
+        """Make sure that dask has not given up what the blocks are made of.
+
+        Raises:
+            ClusterError: it has: nobody else knows how to compute that again.
+        """
+        parts = itertools.chain.from_iterable(self._parts)
+        lost = [future.key for part in parts for future in _futures_of(part) if future.cancelled()]
+        if lost:
+            raise ClusterError(
+                "the client lost its connection to the scheduler, and with it what persist, compute"
+                f" or scatter had made of a fed collection ({lost[0]}, ...): make that again, and "
+                "feed it. Variables are those of the last complete step"
+            )
 
     def _give_up(self) -> None:
         """Remove all tasks that were sent: dask would take one of them for a new one."""
@@ -249,6 +282,11 @@ def _without_between(blocks: Sequence[Any]) -> Sequence[Any]:
         else:
             found.append(Delayed(end.target if isinstance(end, Alias) else end.key, tasks))
     return found
+
+
+def _gave_up(error: BaseException) -> bool:
+    """Whether an error only says that dask has given tasks up, as it does without a connection."""
+    return isinstance(error, CancelledError) or isinstance(error.__cause__, CancelledError)
 
 
 def _same(value: Any) -> Any:

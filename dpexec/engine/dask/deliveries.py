@@ -13,6 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from distributed import CancelledError
 
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.errors import WorkerLostError
@@ -113,7 +114,8 @@ class Delivery:
             stay: whether they come now.
         """
         for number, piece in enumerate(self.pieces):
-            holders = homes.get(piece.future.key, ())
+            future = piece.block.future
+            holders = homes.get(future.key, ())
             mine = self.cuts[:, 0] == number
             cuts = self.cuts[mine, 1:]
             if worker in holders or _is_all(cuts, piece.rows):
@@ -122,7 +124,7 @@ class Delivery:
                 sizes = cuts[:, 1] - cuts[:, 0]
                 ends = np.cumsum(sizes)
                 self.cuts[mine, 1], self.cuts[mine, 2] = ends - sizes, ends
-            self.blocks.append(_delivered(contact, piece.future, cuts, holders, worker, stay))
+            self.blocks.append(_delivered(contact, future, cuts, holders, worker, stay))
             self.holders |= frozenset(holders)
 
 
@@ -171,7 +173,10 @@ def fed_to(
             always.
 
     Raises:
+        WorkerLostError: the client has lost its connection to the scheduler meanwhile, and dask has
+            given up what it was computing.
         SchedulerLostError: the scheduler does not say where they lie.
+        Exception: what computing rows again raised, after an earlier loss of this kind.
     """
     wanted: dict[tuple[HeldBlocks, str], dict[tuple[int, int], None]] = {}
     for worker, values in feeds:
@@ -187,11 +192,16 @@ def fed_to(
             if until is not None and not ways:
                 held.on_way = {key: way for key, way in held.on_way.items() if key[0] == until}
                 held.on_way[until, worker] = ways
-    needed = [piece.future for each, _, _ in new for piece in each.pieces]
-    homes = contact.holders(needed) if new else {}
-    for each, worker, ways in new:
-        each.deliver(contact, worker, homes, stay)
-        ways.update((rows, (each, number)) for number, rows in enumerate(each.ranges))
+    needed = {piece.block: None for each, _, _ in new for piece in each.pieces}
+    try:
+        for block in needed:
+            block.restore()
+        homes = contact.holders([block.future for block in needed]) if new else {}
+        for each, worker, ways in new:
+            each.deliver(contact, worker, homes, stay)
+            ways.update((rows, (each, number)) for number, rows in enumerate(each.ranges))
+    except CancelledError as error:
+        raise WorkerLostError(f"dask gave up rows that are fed ({error})", {}) from error
     return [_fed(values, found, worker) for worker, values in feeds]
 
 

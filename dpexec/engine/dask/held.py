@@ -6,12 +6,15 @@ types. Then each replica takes its rows, see :mod:`.deliveries`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from dask.base import is_dask_collection
 
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.dask.blocks import (
     Blocks,
     check_columns,
@@ -23,22 +26,54 @@ from dpexec.engine.dask.blocks import (
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
 
-__all__ = ["BlockRows", "HeldBlocks", "HeldRows", "held_arrays", "hold"]
+__all__ = ["Block", "BlockRows", "HeldBlocks", "HeldRows", "held_arrays", "hold"]
 
-_Block = tuple[tuple[int, ...], np.dtype[Any]]
+_Facts = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of an array."""
+
+
+class Block:
+    """A block on a worker: an array, or arrays by name.
+
+    Dask gives up all that a client has, when the client loses its connection to the scheduler. Then
+    the block is computed again when it is needed.
+
+    Args:
+        future: the block.
+        again: computes it again.
+
+    Attributes:
+        future: the block, as it was computed last.
+    """
+
+    def __init__(self, future: Any, again: Callable[[], Any]) -> None:
+        self.future, self._again = future, again
+        self._lock = threading.Lock()  # blocks are sent ahead by another thread than that of steps
+
+    def restore(self) -> None:
+        """Compute the block again if dask has given it up.
+
+        Raises:
+            ClusterError: workers or the scheduler do not answer, or what it is made of is lost.
+            Exception: what computing it raised.
+        """
+        if self.future.status == "cancelled":
+            with self._lock:
+                if self.future.status == "cancelled":
+                    self.future = self._again()
 
 
 class BlockRows(NamedTuple):
     """Some rows of a block.
 
     Args:
-        future: the block: an array, or arrays by name.
+        block: the block.
         rows: number of its rows.
         first: the first of the rows.
         end: the row after the last.
     """
 
-    future: Any
+    block: Block
     rows: int
     first: int
     end: int
@@ -161,22 +196,45 @@ def hold(
         return dict(feed), {}
     for name, value in lazy.items():
         check_columns(name, value)
-    from dpexec.engine.dask.computing import Computing  # 20 MB, if there is a cluster
-
     parts = [parts_of(value) for value in lazy.values()]
-    futures, facts = Computing(contact, parts, (matrix, _shape_and_type)).run()
+    computed = _computed(contact, parts, (matrix, _shape_and_type))
     made, blocks = dict(feed), {}
-    for name, found, known in zip(lazy, futures, facts, strict=True):
-        made[name] = _put_together(name, list(zip(found, known, strict=True)))
+    for name, found in zip(lazy, computed, strict=True):
+        made[name] = _put_together(name, found)
         blocks[name] = rows_of_blocks(lazy[name], [piece.rows for piece in made[name].pieces])
     return made, blocks
 
 
-def _shape_and_type(block: np.ndarray[Any, Any]) -> _Block:
+def _shape_and_type(block: np.ndarray[Any, Any]) -> _Facts:
     return block.shape, block.dtype
 
 
-def _put_together(name: str, blocks: Sequence[tuple[Any, _Block]]) -> HeldRows:
+def _computed(
+    contact: Contact, parts: Sequence[Sequence[Any]], steps: Sequence[Callable[[Any], Any]]
+) -> list[list[tuple[Block, Any]]]:
+    """Compute blocks, and facts about each, see :class:`.computing.Computing`."""
+    from dpexec.engine.dask.computing import Computing  # 20 MB, if there is a cluster
+
+    def again(part: Any, facts: Any) -> Any:
+        ((future,),), ((found,),) = Computing(contact, [[part]], steps).run()
+        if found != facts:
+            raise EnforceNotMet(
+                "a block of a fed Dask collection had to be computed again, and has another shape "
+                f"or type now: {found}, before {facts}"
+            )
+        return future
+
+    futures, facts = Computing(contact, parts, steps).run()
+    return [
+        [
+            (Block(future, functools.partial(again, part, known)), known)
+            for part, future, known in zip(*each, strict=True)
+        ]
+        for each in zip(parts, futures, facts, strict=True)
+    ]
+
+
+def _put_together(name: str, blocks: Sequence[tuple[Block, _Facts]]) -> HeldRows:
     kinds = {(shape[1:], dtype) for _, (shape, dtype) in blocks}
     if len(kinds) > 1 or not all(shape for _, (shape, _) in blocks):
         raise ValueError(
@@ -184,12 +242,12 @@ def _put_together(name: str, blocks: Sequence[tuple[Any, _Block]]) -> HeldRows:
             f"shapes and types are {[(list(shape), str(dtype)) for _, (shape, dtype) in blocks]}"
         )
     ((rest, dtype),) = kinds
-    found = HeldBlocks(_whole(future, shape) for future, (shape, _) in blocks)
+    found = HeldBlocks(_whole(block, shape) for block, (shape, _) in blocks)
     return HeldRows(found, 0, (int(found.begins[-1]), *rest), dtype)
 
 
-def _whole(future: Any, shape: Sequence[int]) -> BlockRows:
-    return BlockRows(future, shape[0], 0, shape[0])
+def _whole(block: Block, shape: Sequence[int]) -> BlockRows:
+    return BlockRows(block, shape[0], 0, shape[0])
 
 
 def held_arrays(contact: Contact, parts: Sequence[Any]) -> list[dict[str, HeldRows]]:
@@ -203,16 +261,14 @@ def held_arrays(contact: Contact, parts: Sequence[Any]) -> list[dict[str, HeldRo
         ClusterError: workers or the scheduler do not answer, or nobody reaches what is needed.
         Exception: what computing them raised.
     """
-    from dpexec.engine.dask.computing import Computing  # 20 MB, if there is a cluster
-
-    (futures,), (facts,) = Computing(contact, [parts], (_shapes_and_types,)).run()
+    (computed,) = _computed(contact, [parts], (_shapes_and_types,))
     made = []
-    for future, known in zip(futures, facts, strict=True):
+    for block, known in computed:
         ((shape, _), *_) = known.values()
-        blocks = HeldBlocks([_whole(future, shape)])  # all arrays have as many rows
+        blocks = HeldBlocks([_whole(block, shape)])  # all arrays have as many rows
         made.append({n: HeldRows(blocks, 0, s, dtype, n) for n, (s, dtype) in known.items()})
     return made
 
 
-def _shapes_and_types(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, _Block]:
+def _shapes_and_types(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, _Facts]:
     return {name: _shape_and_type(array) for name, array in arrays.items()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.dispatch.engine import Engine
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.parameter_server.remote import Remote
@@ -38,7 +40,8 @@ class ProgramSteps:
         """Send what workers lack of the next batches there, while steps run on others."""
         if self._engine.contact is not None:
             feeds = [self._engine.feeds_of(dict(batch)) for batch in batches]
-            self._engine.ahead(feeds)
+            with contextlib.suppress(WorkerLostError):  # the run that is fed them sends them again
+                self._engine.ahead(feeds)
             self._coming.update((id(b), (b, f)) for b, f in zip(batches, feeds, strict=True))
 
     def run(self, batches: Sequence[Batch], names: Sequence[str]) -> list[Any]:

@@ -4,11 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from distributed import CancelledError
 
 from dpexec.engine.cluster.gang_messages import AlikeSteps, Order
 from dpexec.engine.cluster.messages import GangStep
 from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.core.errors import WorkerLostError
+from dpexec.engine.dask import held as held_rows
 from dpexec.engine.dask.deliveries import StepRows, arrive, fed_to, rows_of
 from dpexec.engine.dask.held import BlockRows, HeldBlocks, HeldRows
 from dpexec.engine.exchange.wire import GangError
@@ -43,13 +45,18 @@ class Cluster:
         return Block(f"{function.__name__}-{names}", function(*given))
 
 
+def lasting(block):
+    """A block that dask never gives up."""
+    return held_rows.Block(block, lambda: pytest.fail("it was there"))
+
+
 def held(block, first=0, end=10):
     """Arrays of a batch of some rows of a block."""
     return cut(whole(block), first, end)
 
 
 def whole(block):
-    rows = HeldBlocks([BlockRows(block, 10, 0, 10)])
+    rows = HeldBlocks([BlockRows(lasting(block), 10, 0, 10)])
     return {n: HeldRows(rows, 0, a.shape, a.dtype, n) for n, a in ROWS.items()}
 
 
@@ -70,6 +77,30 @@ def assert_rows(fed, first, end):
     found = given(fed)
     for name, array in ROWS.items():
         assert np.array_equal(found[name], array[first:end])
+
+
+def test_blocks_that_dask_has_given_up_are_computed_again():
+    cluster, made = Cluster(part=["a"]), []
+
+    def again():
+        made.append(Block("part", ROWS))
+        return made[-1]
+
+    lost = held_rows.Block(Block("part", {}, "cancelled"), again)
+    rows = HeldBlocks([BlockRows(lost, 10, 0, 10)])
+    values = {n: HeldRows(rows, 0, a.shape, a.dtype, n) for n, a in ROWS.items()}
+    for fed in fed_to(cluster, [("b", cut(values, 2, 6)), ("a", cut(values, 6, 9))])[:1]:
+        assert_rows(fed, 2, 6)
+    assert len(made) == 1 and lost.future is made[0]
+
+
+def test_blocks_that_dask_gives_up_meanwhile_are_lost(monkeypatch):
+    def gone(self, futures):
+        raise CancelledError(futures)
+
+    monkeypatch.setattr(Cluster, "holders", gone)
+    with pytest.raises(WorkerLostError, match="dask gave up rows that are fed"):
+        fed_to(Cluster(), [("b", held(Block("part", ROWS)))])
 
 
 def test_rows_of_several_steps_are_cut_out_together():
@@ -186,7 +217,7 @@ def test_any_ranges_of_any_blocks(size):
     cluster = Cluster(**{name: ["ab"[n % 2]] for n, name in enumerate(names)})
     parts = []
     for name, own in zip(names, numbers, strict=True):
-        rows = HeldBlocks([BlockRows(Block(name, {"y": own}), len(own), 0, len(own))])
+        rows = HeldBlocks([BlockRows(lasting(Block(name, {"y": own})), len(own), 0, len(own))])
         parts.append({"y": HeldRows(rows, 0, own.shape, own.dtype, "y")})
     rows = HeldRows.joined(parts)
     assert len(rows["y"]) == total
