@@ -233,6 +233,10 @@ function buttons(
   actions: Actions,
 ): HTMLElement {
   const groups = [...model.groupsOf(position)];
+  const label = (group: number): string => model.data.groups[group]?.label ?? "";
+  const size = (group: number): string => plural(model.membersOf(group, false).length, "operator");
+  const isClear = (group: number): boolean =>
+    groups.every((other) => other === group || label(other) !== label(group));
   return h(
     "p",
     { class: "buttons" },
@@ -241,7 +245,7 @@ function buttons(
       h(
         "button",
         { onclick: () => actions.fold(group) },
-        `Fold ${model.data.groups[group]?.label ?? ""}`,
+        `Fold ${label(group)}${isClear(group) ? "" : ` of ${size(group)}`}`,
       ),
     ),
   );
