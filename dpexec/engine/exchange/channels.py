@@ -10,19 +10,21 @@ import struct
 import sys
 from collections.abc import Iterable, Sequence
 
-__all__ = ["DATA", "HEADER", "LAST_WORDS", "LENT", "LINE", "Channel"]
+__all__ = ["BOX", "DATA", "HEADER", "LAST_WORDS", "LENT", "LINE", "WAKE", "Channel"]
 
 LINE = 64
 """Bytes of a line of the cache; vector instructions are faster on arrays that begin a line."""
 HEADER = struct.Struct("<4sIQQQ")
 """The header of a frame: magic, kind, step, number, and how many bytes follow."""
-DATA, LAST_WORDS, LENT = 1, 2, 3
-"""Kinds of frames: bytes of arrays; why the run ends; where a message lies in shared memory."""
+DATA, LAST_WORDS, LENT, BOX, WAKE = 1, 2, 3, 4, 5
+"""Kinds of frames: bytes of arrays; why the run ends; where a message lies in shared memory; the
+descriptor of a box for messages; a message lies in the box."""
 _BUFFERS_AT_ONCE = 64
 _BATCH = 1 << 18
 """Bytes: a process that wakes up for every packet takes twice the processor time."""
 _CAN_BATCH = sys.platform == "linux"  # elsewhere a closed connection may go unnoticed
 _DESCRIPTORS = socket.CMSG_SPACE(8 * 4) if hasattr(socket, "CMSG_SPACE") else 0
+_PROBES = 4  # unanswered probes of a silent peer after which its connection is given up
 _CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # other systems do not pass any
 
 
@@ -127,6 +129,24 @@ class Channel:
         except OSError:
             return True
         return not head or (len(head) == HEADER.size and HEADER.unpack(head)[1] == LAST_WORDS)
+
+    def notice_lost_host(self, limit: float) -> None:
+        """Let the system end the connection when the other host does not answer any more.
+
+        Args:
+            limit: seconds after which a silent host counts as lost. A living host's system answers
+                probes by itself, however busy its processes are.
+        """
+        pause = max(int(limit / (_PROBES + 1)), 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", pause),
+            ("TCP_KEEPINTVL", pause),
+            ("TCP_KEEPCNT", _PROBES),
+            ("TCP_USER_TIMEOUT", max(int(limit * 1000), 1)),
+        ):
+            if hasattr(socket, option):  # systems other than Linux lack some of them
+                self.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dpexec.engine.exchange.channels import DATA, HEADER, LENT, Channel
-from dpexec.engine.exchange.messages import Room
-from dpexec.engine.exchange.shared import LEAST, Borrower, Lender
+from dpexec.engine import kernels
+from dpexec.engine.exchange.channels import BOX, DATA, HEADER, LENT, WAKE, Channel
+from dpexec.engine.exchange.messages import Large, Room
+from dpexec.engine.exchange.shared import LEAST, Borrower, Inbox, Lender, Outbox
 from dpexec.engine.exchange.wire import (
     SMALL,
     GangError,
@@ -28,12 +28,12 @@ from dpexec.engine.exchange.wire import (
     opened,
     silent,
 )
+from dpexec.engine.exchange.words import Bells
 
 __all__ = ["Line", "wait"]
 
 _AT_ONCE = 1 << 14  # bytes that are received at once, before the size of the frame is known
 _BOTH = select.POLLIN | select.POLLOUT
-_PROBES = 4  # unanswered probes of a silent peer after which its connection is given up
 
 
 class Line:
@@ -64,13 +64,26 @@ class Line:
         self._sending: deque[Sending | bytes] = deque()  # most messages are small: bytes
         self._posted = self._came = 0
         self._data = memoryview(b"")  # received bytes that are no whole frame yet
-        self._large: _Large | None = None
+        self._large: Large | None = None
         self._lender = Lender() if lends and channel.is_local else None
         self._borrower = Borrower(channel.name)
         self._descriptors: deque[int] = deque()
-        self._poll: Any = None  # waits for bytes to receive; made at the first wait
+        self.inbox: Inbox | None = None
+        self._bells: Bells | None = None
+        self._outbox = self._new_box() if lends and channel.is_local else None
         if not channel.is_local:
-            _notice_lost_hosts(channel.sock, limit)
+            channel.notice_lost_host(limit)
+
+    def _new_box(self) -> Outbox | None:
+        """A box for small messages; its descriptor is sent first. None if there cannot be one."""
+        try:
+            box = Outbox() if kernels.available() else None
+        except OSError:
+            box = None
+        if box is None:
+            return None
+        self._sending.append(Sending((0, 0), (), BOX, box.descriptor))
+        return box
 
     @property
     def name(self) -> str:
@@ -78,7 +91,7 @@ class Line:
         return self._channel.name
 
     def post(self, buffers: Sequence[memoryview | bytes]) -> None:
-        """Put a message in the queue; the next calls of :meth:`move` send it."""
+        """Put a message into the box, or in the queue; the next calls of :meth:`move` send it."""
         tag, nbytes, kind, new = (self._posted, 0), sum(map(len, buffers)), DATA, None
         self._posted += 1
         if self._lender is not None and nbytes >= LEAST:
@@ -86,6 +99,13 @@ class Line:
             if loan is not None:
                 (place, new), kind = loan, LENT
                 buffers, nbytes = (place,), len(place)
+        if self._outbox is not None and new is None and not self._sending:
+            wakes = self._outbox.put(tag[0], kind, buffers, nbytes)
+            if wakes is not None:
+                if wakes:
+                    self._sending.append(frame_of(tag, WAKE, (), 0))
+                    self.flush()
+                return
         if nbytes <= SMALL and new is None:
             self._sending.append(frame_of(tag, kind, buffers, nbytes))
         else:
@@ -104,6 +124,8 @@ class Line:
 
     def flush(self) -> None:
         """Send as much as possible without waiting; may leave received bytes unread."""
+        if not self._sending:
+            return
         if self._channel.is_local and self.lost is None:
             try:
                 self._send()
@@ -116,19 +138,49 @@ class Line:
         """Send and receive as much as possible without waiting; returns whether anything moved."""
         if self.lost is not None:
             return False
-        moved = False
+        moved = self._collect()
         if self._sending:
             try:
                 moved = self._send()
             except OSError as error:  # a peer that takes no more may have said why
                 self.lost = gone(self.name, error, message_tag(self._came))
         try:
-            return self._receive() or moved
+            moved = self._receive() or moved
         except OSError as error:
+            self._collect()  # it may have come just before the end
             self.lost = self.lost or gone(self.name, error, message_tag(self._came))
         except GangError as error:
             self.lost = error
-        return moved
+        return self._collect() or moved
+
+    def hear(self) -> None:
+        """Like :meth:`move`, but look into the socket only if the box has no message."""
+        if self._sending or not self._collect():
+            self.move()
+
+    def _collect(self) -> bool:
+        """Take the message in the box if it is the next one."""
+        found = None if self.inbox is None else self.inbox.take(self._came)
+        if found is None:
+            return False
+        kind, data = found
+        try:
+            if kind == LENT:
+                message = self._borrower.take(memoryview(data), self._descriptors)
+            else:
+                message = self._aligned_copy(data) if self._aligned else memoryview(data)
+        except GangError as error:
+            self.lost = error
+            return True
+        self.messages.append(message)
+        self._came += 1
+        return True
+
+    def _aligned_copy(self, data: memoryview | bytes) -> memoryview:
+        room = Room(self._channel.name)
+        room(len(data))
+        room.data[:] = data
+        return room.data
 
     def _send(self) -> bool:
         moved, sending, channel = False, self._sending, self._channel
@@ -146,6 +198,8 @@ class Line:
             moved = True
             if done:
                 sending.popleft()
+        if self._outbox is not None and not sending:
+            self._outbox.count(self._posted)
         return moved
 
     def _receive(self) -> bool:
@@ -170,29 +224,44 @@ class Line:
 
     def _open(self) -> bool:
         """Take the next frame from the received bytes; False if it is not whole yet."""
+        self._collect()  # what was sent before lies in the box, if it was not there a moment ago
         received = self._data
         whole = received.obj
-        kind, nbytes = opened(received, self._channel.name, (self._came, 0), (DATA, LENT))
+        due = (self._came, 0), (DATA, LENT), (BOX, WAKE)
+        kind, nbytes = opened(received, self._channel.name, *due)
         end = HEADER.size + nbytes
         data = received[HEADER.size : end]
         if len(data) < nbytes:
             if kind == DATA:
-                self._data, self._large = memoryview(b""), _Large(self.name, data, nbytes)
+                self._data, self._large = memoryview(b""), Large(self.name, data, nbytes)
             return False
-        if kind == LENT:
+        if kind == BOX:
+            self._take_box()
+        elif kind == WAKE:
+            pass  # who was waiting is awake
+        elif kind == LENT:
             self.messages.append(self._borrower.take(data, self._descriptors))
             self._came += 1
         elif kind == DATA and not self._aligned and isinstance(whole, bytes) and end == len(whole):
             self._take(data)
         elif kind == DATA:
-            room = Room(self._channel.name)
-            room(nbytes)
-            room.data[:] = data
-            self._take(room.data)
+            self._take(self._aligned_copy(data))
         else:
             raise GangError(bytes(data).decode(errors="replace"))
         self._data = received[end:]
         return True
+
+    def _take_box(self) -> None:
+        """Take the other end's box; without numba here, that end will not use it."""
+        descriptor = self._descriptors.popleft()
+        try:
+            if kernels.available():
+                self.inbox = Inbox(descriptor, self._came)
+                self._bells = Bells([self.inbox])
+        except (OSError, ValueError) as error:
+            raise GangError(f"no way to memory of {self.name}: {error}") from error
+        finally:
+            os.close(descriptor)
 
     def _take(self, message: memoryview) -> None:
         """Keep a message that came through the connection itself."""
@@ -223,11 +292,16 @@ class Line:
         if not self.is_quiet:
             self.move()
         if not self.messages:
+            bells = self._bells
+            if bells is not None and bells.wait((self._came,)):
+                self.hear()
             deadline = time.monotonic() + seconds
             while not self.messages:
                 if not self._wait(deadline):
                     return None
-                self.move()
+                self.hear()
+            if bells is not None:
+                bells.over()
         return self.messages.popleft()
 
     def tell(self, buffers: Sequence[memoryview | bytes], limit: float) -> None:
@@ -256,12 +330,25 @@ class Line:
         if self.lost is not None:
             raise self.lost
         left = deadline - time.monotonic()
-        if left <= 0 or self._sending or not self._channel.is_local:
-            return left > 0 and bool(wait([self], left))
-        if self._poll is None:
-            self._poll = select.poll()
-            self._poll.register(self._channel.sock.fileno(), select.POLLIN)
-        return bool(self._poll.poll(left * 1000))
+        return left > 0 and bool(wait([self], left))
+
+    @property
+    def came(self) -> int:
+        """How many messages have come."""
+        return self._came
+
+    def sleep(self) -> bool:
+        """Say that this end is about to sleep; False if the next message was sent already."""
+        return self.inbox is None or self.inbox.sleep(self._came)
+
+    def wake(self) -> None:
+        """Say that this end is awake."""
+        if self.inbox is not None:
+            self.inbox.wake()
+
+    def readable(self, seconds: float) -> bool:
+        """Wait until the socket, not the box, has something to read; False after some seconds."""
+        return bool(_polled([self], seconds))
 
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""
@@ -277,57 +364,19 @@ class Line:
             os.close(self._descriptors.popleft())
 
 
-class _Large:
-    """A large message while it comes in.
-
-    Args:
-        name: of the sender.
-        begun: its first bytes, which have come.
-        nbytes: the bytes of the whole message.
-
-    Raises:
-        GangError: there is no memory for it.
-    """
-
-    def __init__(self, name: str, begun: memoryview, nbytes: int) -> None:
-        room = Room(name)
-        room(nbytes)
-        self.data = room.data
-        self.data[: len(begun)] = begun
-        self._left = self.data[len(begun) :]
-
-    @property
-    def done(self) -> bool:
-        """Whether all has come."""
-        return not len(self._left)
-
-    def move(self, channel: Channel) -> int:
-        """Receive some; returns how many bytes."""
-        count = channel.receive(self._left)
-        self._left = self._left[count:]
-        return count
-
-
 def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
     """Wait until lines can send or receive; returns these, or an empty list after ``seconds``."""
+    lines = [*lines]
+    there = [line for line in lines if not line.sleep()]
+    ready = _polled(lines, 0 if there else seconds)
+    for line in lines:
+        line.wake()
+    return [*there, *(line for line in ready if line not in there)]
+
+
+def _polled(lines: Iterable[Line], seconds: float) -> list[Line]:
+    """Those of some lines whose sockets can send or receive; waits for one of them."""
     poll, found = select.poll(), {}
     for line in lines:
         found[line.register(poll)] = line
-    ready = []
-    for number, _ in poll.poll(seconds * 1000):
-        ready.append(found[number])
-    return ready
-
-
-def _notice_lost_hosts(sock: socket.socket, limit: float) -> None:
-    """Let the system end the connection when the other host does not answer any more."""
-    pause = max(int(limit / (_PROBES + 1)), 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", pause),
-        ("TCP_KEEPINTVL", pause),
-        ("TCP_KEEPCNT", _PROBES),
-        ("TCP_USER_TIMEOUT", max(int(limit * 1000), 1)),
-    ):
-        if hasattr(socket, option):  # systems other than Linux lack some of them
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return [found[number] for number, _ in poll.poll(seconds * 1000)]

@@ -22,6 +22,7 @@ from dpexec.engine.exchange.wire import GangError, Tag, exchange
 
 __all__ = [
     "PADDING",
+    "Large",
     "Message",
     "Room",
     "Values",
@@ -131,6 +132,37 @@ class Room:
         start = -memory.__array_interface__["data"][0] % LINE
         self.data = memory[start : start + nbytes].data
         return [self.data]
+
+
+class Large:
+    """A large message while it comes in.
+
+    Args:
+        name: of the sender.
+        begun: its first bytes, which have come.
+        nbytes: the bytes of the whole message.
+
+    Raises:
+        GangError: there is no memory for it.
+    """
+
+    def __init__(self, name: str, begun: memoryview, nbytes: int) -> None:
+        room = Room(name)
+        room(nbytes)
+        self.data = room.data
+        self.data[: len(begun)] = begun
+        self._left = self.data[len(begun) :]
+
+    @property
+    def done(self) -> bool:
+        """Whether all has come."""
+        return not len(self._left)
+
+    def move(self, channel: Channel) -> int:
+        """Receive some; returns how many bytes."""
+        count = channel.receive(self._left)
+        self._left = self._left[count:]
+        return count
 
 
 # ---- facts and values

@@ -214,7 +214,11 @@ class Receiving:
 
 
 def opened(
-    header: memoryview, name: str, tag: tuple[int, int] | Tag, kinds: Sequence[int]
+    header: memoryview,
+    name: str,
+    tag: tuple[int, int] | Tag,
+    kinds: Sequence[int],
+    notices: Sequence[int] = (),
 ) -> tuple[int, int]:
     """The kind of a frame, and how many bytes follow its header.
 
@@ -223,12 +227,15 @@ def opened(
         name: the sender's name in errors.
         tag: the tag that is due; a plain tuple is that of a line's message.
         kinds: kinds of frames that may come; last words may always come.
+        notices: kinds of empty frames that may come at any time.
 
     Raises:
         GangError: another frame came.
     """
     magic, kind, step, number, nbytes = HEADER.unpack_from(header)
     if magic == _MAGIC and step == tag[0] and number == tag[1] and kind in kinds:
+        return kind, nbytes
+    if magic == _MAGIC and kind in notices and not nbytes:
         return kind, nbytes
     if magic == _MAGIC and kind == LAST_WORDS and 0 < nbytes <= _TEXT_BYTES:
         return kind, nbytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from dpexec.engine.dask.waiting import DASK_GAVE_UP
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.rendezvous import Visitor
 from dpexec.engine.exchange.wire import GangError
+from dpexec.engine.exchange.words import Bells
 from dpexec.engine.threads.interrupts import InterruptGate
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class GangLines:
         self._outcomes: list[Outcome | None] = []
         self._told = [OutcomesTold() for _ in parts]
         self._has_failed = False  # a member failed, or left without an outcome
-        self._poll = select.poll()  # waits for all lines together while none is to send anything
-        self._ranks: dict[int, int] = {}  # by descriptor, of lines that it knows
+        self._bells: Bells | None = None
         self.missing: Mapping[str, str] = {}
 
     def open(self, visitor: Visitor) -> None:
@@ -194,18 +193,20 @@ class GangLines:
                     self._look("to make steps")
                     self._has_failed = self._has_failed or bool(self.missing)
                     self._look_for_tasks()
+        if self._bells is not None:
+            self._bells.over()
         return self._outcomes
 
     def _wait(self, seconds: float) -> list[int]:
         """Wait until members may have answered; returns them, or an empty list after a while."""
-        lines = self._lines
-        for line in lines:
-            if not line.is_quiet:
-                found = wait(map(lines.__getitem__, self._waiting), seconds)
-                return [rank for rank in self._waiting if lines[rank] in found]
-        if not self._ranks:
-            self._ranks = {line.register(self._poll): rank for rank, line in enumerate(lines)}
-        return [self._ranks[number] for number, _ in self._poll.poll(seconds * 1000)]
+        lines, waiting = self._lines, self._waiting
+        if self._bells is None and all(line.inbox for line in lines):
+            self._bells = Bells([line.inbox for line in lines if line.inbox is not None])
+        numbers = [line.came for line in lines] if len(waiting) == len(lines) else []
+        if self._bells is not None and numbers and self._bells.wait(numbers):
+            return [*waiting]
+        found = wait(map(lines.__getitem__, waiting), seconds)
+        return [rank for rank in waiting if lines[rank] in found]
 
     def _look_for_tasks(self) -> None:
         """Note members that nobody takes orders for, of which nobody else would be told anything.
@@ -230,7 +231,7 @@ class GangLines:
     def _move(self, rank: int) -> None:
         """Send to and receive from a member as much as possible without waiting."""
         line = self._lines[rank]
-        line.move()
+        line.hear()
         while line.messages:
             message = self._told[rank].decode(line.messages.popleft())
             if isinstance(message, Outcome):

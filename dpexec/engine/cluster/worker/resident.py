@@ -25,7 +25,7 @@ from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.wakeups import fewer_wakeups
 from dpexec.engine.cluster.worker.worker import replicas_at
-from dpexec.engine.exchange.lines import Line, wait
+from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.wire import GangError
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
@@ -109,7 +109,7 @@ class _Reading:
         while self._wanted.wait() and not self._ended:
             if self._line.lost is not None:
                 time.sleep(_LOOK)
-            elif wait([self._line], _LOOK):
+            elif self._line.readable(_LOOK):
                 with self._lock:
                     if self._wanted.is_set():
                         self._line.move()
