@@ -11,6 +11,7 @@ HANDS_ON = {
     "dpexec/engine/cluster/client/gang_calls.py::_outcome": "who puts outcomes together",
     "dpexec/engine/cluster/client/open_run.py::wait": "who settles the run",
     "dpexec/engine/cluster/client/runner.py::_made": "the caller, after the steps that were made",
+    "dpexec/engine/cluster/client/usual_runs.py::_make": "who settles the run",
     "dpexec/engine/cluster/worker/gang.py::obey": "the client, and the other members",
     "dpexec/engine/cluster/worker/resident.py::_outcome": "the client",
     "dpexec/engine/cluster/worker/telling.py::copy_to_send": "the client, in words if it must be",

@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -136,6 +136,20 @@ class ArrayForm:
                         buffers.append(PADDING[:rest])
         return sizes, buffers
 
+    def add(self, values: Sequence[Mapping[str, Any]], buffers: list[Any]) -> None:
+        """Add the buffers of plain arrays of this form; in short, as most steps come through here.
+
+        Args:
+            values: the arrays by name, for each device.
+            buffers: takes them.
+        """
+        for found in values:
+            for array in found.values():
+                plain = array.size and array.flags.c_contiguous and array.dtype.kind in _CAST
+                buffers.append(array.data.cast("B") if plain else bytes_of(array).data)
+                if rest := -array.nbytes % LINE:
+                    buffers.append(PADDING[:rest])
+
     def values(self, sizes: Sequence[int], data: memoryview, at: int) -> dict[int, dict[str, Any]]:
         """The arrays in a message, as views of its memory.
 
@@ -146,9 +160,13 @@ class ArrayForm:
         """
         if sizes != self._laid_out:
             self._laid_out, self._places = sizes, self._lay_out(sizes)
-        found: dict[int, dict[str, Any]] = {device: {} for device in self.devices}
+        found: dict[int, dict[str, Any]] = {}
+        for device in self.devices:
+            found[device] = {}
         for device, name, dtype, arrays, is_plain in self._places:
-            made = [np.ndarray(shape, dtype, data, at + place) for shape, place in arrays]
+            made = []
+            for shape, place in arrays:
+                made.append(np.ndarray(shape, dtype, data, at + place))
             found[device][name] = made[0] if is_plain else Lod(made)
         return found
 
@@ -220,19 +238,65 @@ class StepForm:
             values: the feeds of these devices.
         """
         form, base, number, batch, over = told
+        buffers = self._fit(rows, shards, values, not batch)
+        if buffers is None:
+            return None
+        one = shards[0]
+        head = _HEAD.pack(form, ORDER, base, number, one.run, one.entropy, batch, len(over))
+        rest = struct.pack(f"<{len(over)}q", *over) if over else b""
+        return in_lines(head + self._told[1] + rest, buffers)
+
+    def _fit(
+        self,
+        rows: Sequence[Sequence[int]],
+        shards: Sequence[Shard],
+        values: Sequence[Mapping[str, Any]],
+        with_arrays: bool = True,
+    ) -> list[Any] | None:
+        """Pack a step's numbers; returns the buffers of its arrays, None if it does not fit."""
         if [*map(len, rows)] != self._rows or [*map(_LASTING, shards)] != self._lasting:
             return None
         found = self.arrays.told(values)
         if found is None:
             return None
-        sizes, buffers = ([], []) if batch else found
+        sizes, buffers = found if with_arrays else ([], [])
         numbers = rows, [*map(_EXTENT, shards)], sizes
         if numbers != self._told[0]:  # most steps are of the same sizes as the one before
             self._told = numbers, self._pack(*numbers)
-        one = shards[0]
-        head = _HEAD.pack(form, ORDER, base, number, one.run, one.entropy, batch, len(over))
-        rest = struct.pack(f"<{len(over)}q", *over) if over else b""
-        return in_lines(head + self._told[1] + rest, buffers)
+        return buffers
+
+    def telling(
+        self,
+        form: int,
+        rows: Sequence[Sequence[int]],
+        shards: Sequence[Shard],
+        values: Sequence[Mapping[str, Any]],
+    ) -> Callable[..., list[Any]] | None:
+        """A function that makes orders for steps like one; None if it has another form.
+
+        Args:
+            form: the number of the form.
+            rows: see :meth:`tell`.
+            shards: see :meth:`tell`.
+            values: the feeds of one of the steps; they have no sequences.
+
+        Returns:
+            A function of the base, the number of the step, run, entropy, and the feeds.
+        """
+        if self._fit(rows, shards, values) is None:
+            return None
+        packed, parts = self._told[1], self.arrays
+        padding = PADDING[: -(_HEAD.size + len(packed)) % LINE]
+
+        def tell(
+            base: int, number: int, run: int, entropy: int, values: Sequence[Mapping[str, Any]]
+        ) -> list[Any]:
+            head = _HEAD.pack(form, ORDER, base, number, run, entropy, 0, 0)
+            buffers = [head, packed, padding]
+            parts.add(values, buffers)
+            return buffers
+
+        return tell
 
     def _pack(
         self,

@@ -49,6 +49,7 @@ class Line:
             the bytes that were received: its arrays may lie anywhere, and are read-only.
 
     Attributes:
+        came: how many messages have come.
         messages: messages that came and were not taken yet.
         lost: why no more will come; None while the other end is there.
         most: bytes of the largest message that came through the connection itself.
@@ -62,7 +63,7 @@ class Line:
         self.lost: GangError | None = None
         self.most = 0
         self._sending: deque[Sending | bytes] = deque()  # most messages are small: bytes
-        self._posted = self._came = 0
+        self._posted = self.came = 0
         self._data = memoryview(b"")  # received bytes that are no whole frame yet
         self._large: Large | None = None
         self._lender = Lender() if lends and channel.is_local else None
@@ -143,12 +144,12 @@ class Line:
             try:
                 moved = self._send()
             except OSError as error:  # a peer that takes no more may have said why
-                self.lost = gone(self.name, error, message_tag(self._came))
+                self.lost = gone(self.name, error, message_tag(self.came))
         try:
             moved = self._receive() or moved
         except OSError as error:
             self._collect()  # it may have come just before the end
-            self.lost = self.lost or gone(self.name, error, message_tag(self._came))
+            self.lost = self.lost or gone(self.name, error, message_tag(self.came))
         except GangError as error:
             self.lost = error
         return self._collect() or moved
@@ -160,7 +161,7 @@ class Line:
 
     def _collect(self) -> bool:
         """Take the message in the box if it is the next one."""
-        found = None if self.inbox is None else self.inbox.take(self._came)
+        found = None if self.inbox is None else self.inbox.take(self.came)
         if found is None:
             return False
         kind, data = found
@@ -173,7 +174,7 @@ class Line:
             self.lost = error
             return True
         self.messages.append(message)
-        self._came += 1
+        self.came += 1
         return True
 
     def _aligned_copy(self, data: memoryview | bytes) -> memoryview:
@@ -227,7 +228,7 @@ class Line:
         self._collect()  # what was sent before lies in the box, if it was not there a moment ago
         received = self._data
         whole = received.obj
-        due = (self._came, 0), (DATA, LENT), (BOX, WAKE)
+        due = (self.came, 0), (DATA, LENT), (BOX, WAKE)
         kind, nbytes = opened(received, self._channel.name, *due)
         end = HEADER.size + nbytes
         data = received[HEADER.size : end]
@@ -241,7 +242,7 @@ class Line:
             pass  # who was waiting is awake
         elif kind == LENT:
             self.messages.append(self._borrower.take(data, self._descriptors))
-            self._came += 1
+            self.came += 1
         elif kind == DATA and not self._aligned and isinstance(whole, bytes) and end == len(whole):
             self._take(data)
         elif kind == DATA:
@@ -256,7 +257,7 @@ class Line:
         descriptor = self._descriptors.popleft()
         try:
             if kernels.available():
-                self.inbox = Inbox(descriptor, self._came)
+                self.inbox = Inbox(descriptor, self.came)
                 self._bells = Bells([self.inbox])
         except (OSError, ValueError) as error:
             raise GangError(f"no way to memory of {self.name}: {error}") from error
@@ -266,7 +267,7 @@ class Line:
     def _take(self, message: memoryview) -> None:
         """Keep a message that came through the connection itself."""
         self.messages.append(message)
-        self._came += 1
+        self.came += 1
         if len(message) > self.most:
             self.most = len(message)
 
@@ -293,7 +294,7 @@ class Line:
             self.move()
         if not self.messages:
             bells = self._bells
-            if bells is not None and bells.wait((self._came,)):
+            if bells is not None and bells.wait((self,)):
                 self.hear()
             deadline = time.monotonic() + seconds
             while not self.messages:
@@ -332,14 +333,9 @@ class Line:
         left = deadline - time.monotonic()
         return left > 0 and bool(wait([self], left))
 
-    @property
-    def came(self) -> int:
-        """How many messages have come."""
-        return self._came
-
     def sleep(self) -> bool:
         """Say that this end is about to sleep; False if the next message was sent already."""
-        return self.inbox is None or self.inbox.sleep(self._came)
+        return self.inbox is None or self.inbox.sleep(self.came)
 
     def wake(self) -> None:
         """Say that this end is awake."""

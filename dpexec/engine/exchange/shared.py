@@ -304,7 +304,7 @@ class Outbox:
             end = at + len(buffer)
             memory[at:end] = buffer
             at = end
-        return bool(post(self._address, kind, nbytes, number + 1))
+        return bool(post.native(self._address, kind, nbytes, number + 1))
 
     def count(self, sent: int) -> None:
         """Tell the receiver how many messages were sent, the latest one through the socket."""
@@ -338,7 +338,7 @@ class Inbox:
             number: of the message: all before it were taken.
         """
         words = self._words
-        if words[HELD] != number + 1 or read(self.address) <= number:
+        if words[HELD] != number + 1 or read.native(self.address) <= number:
             return None
         found = bytes(self._memory[_CONTENTS : _CONTENTS + words[BYTES]])
         kind, words[TAKEN] = words[KIND], number + 1

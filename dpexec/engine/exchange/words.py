@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -112,6 +113,16 @@ class Talk:
         return [place[2 : 2 + place[1]].tolist() for place in found]
 
 
+class Counted(Protocol):
+    """A line.
+
+    Attributes:
+        came: how many messages have come.
+    """
+
+    came: int
+
+
 class Bells:
     """Spins until messages of several lines were sent.
 
@@ -130,22 +141,22 @@ class Bells:
         self._short = True
         self._began: float | None = None
 
-    def wait(self, numbers: Sequence[int]) -> bool:
+    def wait(self, lines: Sequence[Counted]) -> bool:
         """Spin until messages were sent, at most for a while, and once before :meth:`over`.
 
         Args:
-            numbers: for each line, the number of the message that is waited for.
+            lines: the lines; the next message of each is waited for.
 
         Returns:
             Whether they were sent.
         """
         at = 1
-        for number in numbers:
-            self._numbers[at] = number
+        for line in lines:
+            self._numbers[at] = line.came
             at += 2
         turns = _TURNS if self._short and self._began is None else 1
         self._began = self._began or time.perf_counter()
-        return bool(rung(self._address, len(numbers), turns))
+        return bool(rung.native(self._address, len(lines), turns))
 
     def over(self) -> None:
         """Called when what was waited for has come: waits that take long are not worth spinning."""

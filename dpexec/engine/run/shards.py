@@ -13,7 +13,12 @@ from dpexec.engine.ir.program import Program
 from dpexec.engine.run.parts import Agreement
 from dpexec.engine.strategy.strategies import BuildStrategy
 
-__all__ = ["Shards"]
+__all__ = ["Shards", "new_entropy"]
+
+
+def new_entropy() -> int:
+    """A number for the seeds of a run's random operators that have none of their own."""
+    return secrets.randbits(62) + 1
 
 
 class Shards:
@@ -55,7 +60,7 @@ class Shards:
         first, total = (0, sum(own)) if agreement is None else agreement.extent(own)
         rings = self._scope.rings() if self._with_rings else {}
         run = self._runs.number + ahead
-        entropy, shards = secrets.randbits(62) + 1, []
+        entropy, shards = new_entropy(), []
         for device, parts in enumerate(parts_of_rows(self._graph, feeds.rows)):
             samples = feeds.samples[device]
             share = samples / max(total, 1)

@@ -40,8 +40,9 @@ class InterruptGate:
         self._before: Any = None
 
     def __enter__(self) -> InterruptGate:
-        on_main = threading.current_thread() is threading.main_thread()
-        if on_main and their_handler(_SIGINT) is signal.default_int_handler:
+        if their_handler(_SIGINT) is not signal.default_int_handler:
+            return self
+        if threading.current_thread() is threading.main_thread():
             self._before = set_handler(_SIGINT, self._interrupted)
         return self
 

@@ -71,6 +71,14 @@ class BindingRegistry:
         """Tell workers of each binding again, as some workers may know none any more."""
         self._told.clear()
 
+    def knows(self, binding: Binding, number: int) -> bool:
+        """Whether workers know a binding by a number; it counts as used now."""
+        home = binding.opened or binding
+        if home not in self._told or self._numbers[home] != number:
+            return False
+        self._numbers.move_to_end(home)
+        return True
+
     def news(self, bindings: Sequence[Binding]) -> News:
         """What the workers must be told before some steps, and the names of the steps' bindings.
 

@@ -134,9 +134,8 @@ class GangLines:
         Args:
             told: the messages of all members; they may be encoded already.
         """
-        messages = [each if isinstance(each, list) else encode(each) for each in told]
-        for line, message in zip(self._lines, messages, strict=True):
-            line.post(message)
+        for line, each in zip(self._lines, told, strict=True):
+            line.post(each if isinstance(each, list) else encode(each))
 
     def push(self, seconds: float) -> None:
         """Send queued messages as far as members take them; :meth:`outcomes` sends the rest.
@@ -175,6 +174,7 @@ class GangLines:
                 line.flush()
             if meanwhile is not None:
                 meanwhile()
+            self._ring()
             for rank in sorted(waiting):
                 if not lines[rank].is_quiet:
                     self._move(rank)
@@ -200,13 +200,20 @@ class GangLines:
     def _wait(self, seconds: float) -> list[int]:
         """Wait until members may have answered; returns them, or an empty list after a while."""
         lines, waiting = self._lines, self._waiting
-        if self._bells is None and all(line.inbox for line in lines):
-            self._bells = Bells([line.inbox for line in lines if line.inbox is not None])
-        numbers = [line.came for line in lines] if len(waiting) == len(lines) else []
-        if self._bells is not None and numbers and self._bells.wait(numbers):
-            return [*waiting]
         found = wait(map(lines.__getitem__, waiting), seconds)
         return [rank for rank in waiting if lines[rank] in found]
+
+    def _ring(self) -> None:
+        """Spin for a while until all members have answered."""
+        lines, waiting = self._lines, self._waiting
+        if self._bells is None:
+            boxes = [line.inbox for line in lines if line.inbox is not None]
+            if len(boxes) < len(lines):
+                return
+            self._bells = Bells(boxes)
+        if len(waiting) == len(lines) and self._bells.wait(lines):
+            for rank in range(len(lines)):
+                self._move(rank)
 
     def _look_for_tasks(self) -> None:
         """Note members that nobody takes orders for, of which nobody else would be told anything.

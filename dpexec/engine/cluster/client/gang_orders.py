@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dpexec.engine.cluster.repeated_steps import Remembered, StepForm
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.dask.deliveries import Fed, rows_of
 
-__all__ = ["GangOrders", "Once", "StepForms"]
+__all__ = ["GangOrders", "KnownForm", "Once", "StepForms"]
 
 
 class Once:
@@ -109,6 +109,47 @@ def _kind(step: StepRequest, fed: Sequence[Fed]) -> Any:
     return step.key, feeds.samples, feeds.rows, feeds.persistable, held
 
 
+class KnownForm:
+    """A form that members know, for steps of certain sizes.
+
+    Args:
+        key: of the form among those that members know.
+        members: the form of each member's part.
+        tells: for each member, what makes orders, see :meth:`StepForm.telling`, and its devices.
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        members: Sequence[StepForm],
+        tells: Sequence[tuple[Callable[..., list[Any]], Sequence[int]]],
+    ) -> None:
+        self.key, self.members, self._tells = key, members, tells
+
+    def again(
+        self,
+        base: int,
+        number: int,
+        run: int,
+        entropy: int,
+        values: Sequence[Mapping[str, Any]],
+    ) -> list[list[Any]]:
+        """The members' orders for a step of the same sizes.
+
+        Args:
+            base: number of the step before.
+            number: of the step.
+            run: number of the program's run.
+            entropy: see :class:`Shard`.
+            values: what each device is fed.
+        """
+        found = []
+        for tell, devices in self._tells:  # no comprehensions, as most steps come through here
+            own = [*map(values.__getitem__, devices)]
+            found.append(tell(base, number, run, entropy, own))
+        return found
+
+
 class StepForms:
     """The forms of steps that the members know, see :mod:`.repeated_steps`.
 
@@ -147,6 +188,32 @@ class StepForms:
                 return None
             found.append(one)
         return found
+
+    def of(self, step: StepRequest) -> KnownForm | None:
+        """The form of a step, for others of its sizes; None if members know none.
+
+        Args:
+            step: the step; it was told.
+        """
+        home = step.binding.opened or step.binding
+        known = self._known.get(home)
+        if known is None or known[1][0] != step.key.number:
+            return None
+        form, (_, members) = known
+        tells = []
+        for member, devices in zip(members, self._parts, strict=True):
+            shards = [*map(step.shards.__getitem__, devices)]
+            values = [*map(step.feeds.values.__getitem__, devices)]
+            tell = member.telling(form, step.key.rows, shards, values)
+            if tell is None:
+                return None
+            tells.append((tell, devices))
+        return KnownForm(home, members, tells)
+
+    def knows(self, form: KnownForm) -> bool:
+        """Whether members still know a form."""
+        known = self._known.get(form.key)
+        return known is not None and known[1][1] is form.members
 
     def new(self, steps: Sequence[StepRequest], orders: Sequence[Sequence[AlikeSteps]]) -> int:
         """Remember the form of a single step; returns its number, or 0 if it has no form.

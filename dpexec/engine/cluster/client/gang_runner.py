@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dpexec.engine.cluster.client.binding_registry import News
 from dpexec.engine.cluster.client.gang_calls import GangCalls
 from dpexec.engine.cluster.client.gang_lines import GangLines, hang_up
-from dpexec.engine.cluster.client.gang_orders import GangOrders, Once, StepForms
+from dpexec.engine.cluster.client.gang_orders import GangOrders, KnownForm, Once, StepForms
 from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
 from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import open_door
@@ -115,6 +115,36 @@ class GangRunner:
         except BaseException:
             self.part()
             raise
+
+    def form_of(self, step: StepRequest) -> KnownForm | None:
+        """The form of a step, for others of its sizes; None if members know none."""
+        return self._forms.of(step)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether members wait for orders, and nothing is to be told or sent beside these."""
+        if self._coming or self._over or (self._later is not None and self._later.may_follow):
+            return False
+        return self.is_open
+
+    def knows(self, form: KnownForm) -> bool:
+        """Whether members still know a form."""
+        return self._forms.knows(form)
+
+    def make(self, orders: Sequence[list[Any]]) -> StepOutcome:
+        """Make a step.
+
+        Args:
+            orders: encoded, of a form that members know.
+        """
+        lines = self._lines
+        assert lines is not None
+        try:
+            lines.post(orders)
+        except BaseException:
+            self.part()
+            raise
+        return self._finish(lines)
 
     def _finish(self, lines: GangLines) -> StepOutcome:
         """The outcome of the steps that were started."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.trace.live import Counter
 
-__all__ = ["OpenRun", "may_come_later"]
+__all__ = ["OpenRun", "may_come_later", "raising"]
 
 
 @dataclass
@@ -68,7 +68,7 @@ class OpenRun:
             else:
                 self.finish = lambda: made
         except BaseException as failed:  # also an interrupt: ``settle`` meets it again
-            self.finish = partial(_raise, failed)
+            self.finish = partial(raising, failed)
         if self.outcome is not None and self.counter is not None:
             count_made(self.counter, self.steps, len(self.wanted), self.results())
 
@@ -113,7 +113,12 @@ class OpenRun:
         return self.wanted[-1].binding.plan
 
 
-def _raise(error: BaseException) -> NoReturn:
+def raising(error: BaseException) -> NoReturn:
+    """Raise an error.
+
+    Args:
+        error: the error.
+    """
     raise error
 
 

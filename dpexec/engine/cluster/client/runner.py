@@ -26,10 +26,12 @@ from dpexec.engine.cluster.client.step_outcome import (
     BoundBatch,
     StepOutcome,
     count_made,
+    counted,
     requests,
 )
 from dpexec.engine.cluster.client.task_runner import TaskRunner
 from dpexec.engine.cluster.client.units import home_of
+from dpexec.engine.cluster.client.usual_runs import UsualRuns
 from dpexec.engine.cluster.client.variables import Variables
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.recording import ClusterRecording
@@ -96,6 +98,8 @@ class ClusterRunner:
         self._told = BindingRegistry(self.group)
         self._recovery = Recovery(self.group, self._told.forget, replicas.busy)
         self.variables = Variables(self.group, self._recovery, replicas)
+        parts = self.group, self._recovery, self._told, self.variables, observers, self._runs
+        self._usual = UsualRuns(self._runner, *parts)
         self.fetched: Sequence[Mapping[str, Any]] = []
         self._open: OpenRun | None = None
         take = weakref.WeakMethod(self._take)
@@ -158,6 +162,7 @@ class ClusterRunner:
             self.variables.defer(steps)
             if wait:
                 run.wait(self._noted)
+                self._usual.learn(run)
         return run
 
     def settle(self) -> None:
@@ -221,9 +226,18 @@ class ClusterRunner:
         with self._recovery.busy:
             if self._open is not None:
                 self.settle()
+            usual = self._usual
             try:
-                run = self._started(steps, shards_of, wait) if merged else None
+                found = usual.of(steps, self.settle) if merged and wait else None
+                if found is not None:
+                    self.fetched = usual.fetched
+                    self.variables.bring_lists()
+                    return found
+                run = usual.failed
+                if run is None and merged:
+                    run = self._started(steps, shards_of, wait)
             finally:
+                self._open, usual.failed = self._open or usual.failed, None
                 if self._open is not None:
                     self._conclude(wait)
         if run is not None:
@@ -231,27 +245,9 @@ class ClusterRunner:
         while steps:
             recorders = self._observers.recorders
             now, steps = (steps[:1], steps[1:]) if recorders else (steps, ())
-            results = self._counted(now, shards_of, merged, recorders)
+            make = partial(self._recorded, now, shards_of, merged, recorders)
+            results = counted(self._observers.counter, now, self._runs, make)
         return results
-
-    def _counted(
-        self,
-        steps: Sequence[BoundBatch],
-        shards_of: ShardsOf,
-        merged: bool,
-        recorders: Sequence[Keeper],
-    ) -> list[Any]:
-        """Make some steps together, and tell the counter of them."""
-        counter = self._observers.counter
-        if counter is None:
-            return self._recorded(steps, shards_of, merged, recorders)
-        before, results = self._runs.number, None
-        counter.begin(steps[0][0])
-        try:
-            results = self._recorded(steps, shards_of, merged, recorders)
-            return results
-        finally:
-            count_made(counter, steps, self._runs.number - before, results)
 
     def _recorded(
         self,

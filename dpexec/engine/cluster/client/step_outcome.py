@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpexec.engine.feeds.splitting import Feeds
     from dpexec.engine.trace.live import Counter
 
-__all__ = ["BoundBatch", "StepOutcome", "StepRequest", "count_made", "requests"]
+__all__ = ["BoundBatch", "StepOutcome", "StepRequest", "count_made", "counted", "requests"]
 
 BoundBatch: TypeAlias = "tuple[Binding, Feeds]"
 """The binding of a step, and the feeds of its devices."""
@@ -99,3 +99,25 @@ def count_made(
         unknown = [None for _ in binding.plan.fetch]
         last = results is not None and index == done - 1
         counter.end(feeds.samples, results if last else unknown if index < done else None)
+
+
+def counted(
+    counter: Counter | None, steps: Sequence[BoundBatch], runs: Any, make: Callable[[], list[Any]]
+) -> list[Any]:
+    """Make some steps together, and tell a counter of them; returns their fetches.
+
+    Args:
+        counter: the counter; None: nothing counts.
+        steps: the steps.
+        runs: the count of the program's runs.
+        make: makes them.
+    """
+    if counter is None:
+        return make()
+    before, results = runs.number, None
+    counter.begin(steps[0][0])
+    try:
+        results = make()
+        return results
+    finally:
+        count_made(counter, steps, runs.number - before, results)

@@ -242,9 +242,15 @@ class Variables:
             steps: the steps that ran.
         """
         for binding, fed in dict.fromkeys([(b, feeds.persistable) for b, feeds in steps]):
-            self._defer_of(binding, fed)
+            self.defer_of(binding, fed)
 
-    def _defer_of(self, binding: Binding, fed: Collection[str]) -> None:
+    def defer_of(self, binding: Binding, fed: Collection[str]) -> None:
+        """:meth:`defer` for the steps of a binding.
+
+        Args:
+            binding: the binding.
+            fed: names of persistable variables that they were fed.
+        """
         same = self._deferred_by == (binding.opened or binding, fed, tensors.moves)
         written, known = self._deferred, self._deferred_to
         if not same or not all(map(operator.is_, map(_value_of, known), written.values())):
