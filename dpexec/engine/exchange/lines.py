@@ -333,18 +333,11 @@ class Line:
         left = deadline - time.monotonic()
         return left > 0 and bool(wait([self], left))
 
-    def sleep(self) -> bool:
-        """Say that this end is about to sleep; False if the next message was sent already."""
-        return self.inbox is None or self.inbox.sleep(self.came)
-
-    def wake(self) -> None:
-        """Say that this end is awake."""
-        if self.inbox is not None:
-            self.inbox.wake()
-
     def readable(self, seconds: float) -> bool:
         """Wait until the socket, not the box, has something to read; False after some seconds."""
-        return bool(_polled([self], seconds))
+        poll = select.poll()
+        self.register(poll)
+        return bool(poll.poll(seconds * 1000))
 
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""
@@ -362,17 +355,17 @@ class Line:
 
 def wait(lines: Iterable[Line], seconds: float) -> list[Line]:
     """Wait until lines can send or receive; returns these, or an empty list after ``seconds``."""
-    lines = [*lines]
-    there = [line for line in lines if not line.sleep()]
-    ready = _polled(lines, 0 if there else seconds)
-    for line in lines:
-        line.wake()
-    return [*there, *(line for line in ready if line not in there)]
-
-
-def _polled(lines: Iterable[Line], seconds: float) -> list[Line]:
-    """Those of some lines whose sockets can send or receive; waits for one of them."""
     poll, found = select.poll(), {}
-    for line in lines:
+    ready: list[Line] = []
+    for line in lines:  # loops, as many steps come through here
+        if line.inbox is not None and not line.inbox.sleep(line.came):
+            ready.append(line)
         found[line.register(poll)] = line
-    return [found[number] for number, _ in poll.poll(seconds * 1000)]
+    for number, _ in poll.poll(0 if ready else seconds * 1000):
+        line = found[number]
+        if line not in ready:
+            ready.append(line)
+    for line in found.values():
+        if line.inbox is not None:
+            line.inbox.wake()
+    return ready

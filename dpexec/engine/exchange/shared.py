@@ -308,7 +308,7 @@ class Outbox:
 
     def count(self, sent: int) -> None:
         """Tell the receiver how many messages were sent, the latest one through the socket."""
-        write(self._address, sent)
+        write.native(self._address, sent)
 
 
 class Inbox:
@@ -350,8 +350,8 @@ class Inbox:
         Args:
             number: of the next message.
         """
-        write(self.address + 8 * ASLEEP, 1)
-        if read(self.address) > number:
+        write.native(self.address + 8 * ASLEEP, 1)
+        if read.native(self.address) > number:
             self.wake()
             return False
         return True

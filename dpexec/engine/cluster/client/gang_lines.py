@@ -199,9 +199,9 @@ class GangLines:
 
     def _wait(self, seconds: float) -> list[int]:
         """Wait until members may have answered; returns them, or an empty list after a while."""
-        lines, waiting = self._lines, self._waiting
-        found = wait(map(lines.__getitem__, waiting), seconds)
-        return [rank for rank in waiting if lines[rank] in found]
+        lines = self._lines
+        found = wait(map(lines.__getitem__, self._waiting), seconds)
+        return [*map(lines.index, found)]
 
     def _ring(self) -> None:
         """Spin for a while until all members have answered."""
