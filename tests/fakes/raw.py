@@ -6,6 +6,7 @@ other are threads of the host.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import re
@@ -52,20 +53,37 @@ _TYPES = {
 }
 
 
+_COMMAND = [COMPILER or "g++", "-O0", "-ffp-contract=off", "-fPIC", "-std=c++14"]
+# C++17 adds to math.h what takes longer to read than all of a kernel
+_ALONE = ["-shared", "-nostdlib", "-fno-use-linker-plugin"]
+"""This process has the C library and that of mathematics: looking for them takes the linker longer
+than all else."""
+
+
 @functools.cache
-def _library(source):
+def _folder():
+    """Where kernels are compiled, with what they all include, which the compiler has read once."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler")
-    folder = Path(tempfile.mkdtemp(prefix="kernel"))
-    try:
-        (folder / "kernel.cpp").write_text(_SHIM + source)
-        # C++17 adds to math.h what takes longer to read than all of a kernel
-        command = [COMPILER, "-O0", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++14",
-                   "kernel.cpp", "-o", "kernel.so"]  # fmt: skip
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
-        return ctypes.CDLL(str(folder / "kernel.so"))
-    finally:
-        shutil.rmtree(folder)
+    folder = Path(tempfile.mkdtemp(prefix="kernels"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "shim.h").write_text(_SHIM)
+    _compile(folder, "-x", "c++-header", "shim.h")
+    return folder
+
+
+def _compile(folder, *options):
+    command = [*_COMMAND, *options]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+@functools.cache
+def _library(source):
+    with tempfile.TemporaryDirectory(dir=_folder()) as folder:
+        kernel = Path(folder, "kernel.cpp")
+        kernel.write_text('#include "../shim.h"\n' + source)
+        _compile(folder, *_ALONE, kernel.name, "-o", "kernel.so")
+        return ctypes.CDLL(str(kernel.with_suffix(".so")))
 
 
 class RawKernel:
