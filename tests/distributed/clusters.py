@@ -15,7 +15,7 @@ from distributed.utils import get_mp_context
 from tests.waiting import until
 
 _ROOT = Path(__file__).parents[2]
-_CHEAP = {
+CHEAP = {
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.monitor-interval": "1s",
@@ -23,6 +23,7 @@ _CHEAP = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.system-monitor.gil.enabled": False,
 }
+"""Settings of dask with which processes that wait take little of a processor."""
 
 
 def make_workers_cheap() -> None:
@@ -31,7 +32,7 @@ def make_workers_cheap() -> None:
     That takes tenths of a second, where a new process takes seconds. And dask hardly measures what
     they do: ten workers that wait would take a quarter of a processor, beside all other tests.
     """
-    dask.config.set(_CHEAP)
+    dask.config.set(CHEAP)
     get_mp_context().set_forkserver_preload(["tests.distributed.preloaded"])
     with contextlib.chdir(_ROOT):  # where it is found
         ensure_running()

@@ -22,6 +22,7 @@ import pytest
 from distributed import Client
 
 from tests.distributed import delay as cable
+from tests.distributed.forked_dask import Forked
 from tests.waiting import until
 
 _LARGEST = 70_000  # bytes of what the kernel sends at once if it need not cut it into frames
@@ -88,13 +89,6 @@ def take_network() -> tuple[str, str]:
     raise OSError("all networks are in use")
 
 
-def start_dask(role: str, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """Start a scheduler or worker, perhaps inside of another namespace."""
-    program = [sys.executable, "-m", f"distributed.cli.dask_{role}", *options]
-    command = [*_WITH_US, *inside, *program]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
 def _kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
@@ -117,8 +111,8 @@ class Host:
         self._inside = f"{network}i{number}"
         self._network, self._megabits, self._delay = network, megabits, delay
         self._route = f"{net}.0/24"
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._worker: subprocess.Popen[bytes]
+        self._carrier: subprocess.Popen[bytes] | None = None  # of what goes through the link
+        self._worker: Forked | None = None
         self._scheduler: Path
 
     def build(self) -> None:
@@ -127,14 +121,14 @@ class Host:
         self._connect()
         _ip("link", "set", self._inside, "netns", self.name)
         _ip("link", "set", self.link, "master", self._network, "up")
-        inside = ["ip", "netns", "exec", self.name]
+        inside = ["-n", self.name]
         for command in (
-            ["ip", "addr", "add", f"{self.address}/24", "dev", self._inside],
-            ["ip", "link", "set", self._inside, "up"],
-            ["ip", "link", "set", "lo", "up"],
-            ["ip", "route", "replace", self._route, "dev", self._inside, "congctl", _CONTROL],
+            ["addr", "add", f"{self.address}/24", "dev", self._inside],
+            ["link", "set", self._inside, "up"],
+            ["link", "set", "lo", "up"],
+            ["route", "replace", self._route, "dev", self._inside, "congctl", _CONTROL],
         ):
-            subprocess.run([*inside, *command], check=True, capture_output=True)
+            _ip(*inside, *command)
         self._narrow([], self.link)
         self._narrow(inside, self._inside)
 
@@ -145,7 +139,7 @@ class Host:
             return
         ends = [self.link, self._inside]
         command = [*_WITH_US, sys.executable, cable.__file__, str(self._delay), *ends]
-        self._processes.append(subprocess.Popen(command))
+        self._carrier = subprocess.Popen(command)
         until(lambda: all(Path(f"/sys/class/net/{end}").exists() for end in ends), 10)
         for end in ends:
             _ip("link", "set", end, "mtu", str(_JUMBO))
@@ -153,7 +147,7 @@ class Host:
     def _narrow(self, inside: Sequence[str], device: str) -> None:
         burst = max(_LARGEST, self._megabits * 125)  # bytes; those of a millisecond
         bucket = ["tbf", "rate", f"{self._megabits}mbit", "burst", str(burst), "latency", "50ms"]
-        command = [*inside, "tc", "qdisc", "add", "dev", device, "root", *bucket]
+        command = ["tc", *inside, "qdisc", "add", "dev", device, "root", *bucket]
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self, scheduler: Path) -> None:
@@ -162,29 +156,27 @@ class Host:
         options = ["--host", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
         # who imports it later, in the middle of a step, may seem silent
         options += ["--preload", "dpexec.engine.compile.bindings.native"]
-        inside = ("ip", "netns", "exec", self.name)
-        self._worker = start_dask(
-            "worker", "--scheduler-file", str(scheduler), *options, inside=inside
-        )
-        self._processes.append(self._worker)
+        arguments = ["--scheduler-file", str(scheduler), *options]
+        self._worker = Forked("worker", *arguments, inside=self.name)
 
     def start_again(self) -> None:
         """Start another worker in the place of one that has ended."""
-        self._processes.remove(self._worker)
         self.start(self._scheduler)
 
     @property
     def works(self) -> bool:
         """Whether the process of its worker is there."""
-        return self._worker.poll() is None
+        return self._worker is not None and self._worker.works
 
     def end(self) -> None:
         """Kill the worker."""
-        _kill(self._worker)
+        if self._worker is not None:
+            self._worker.kill()
 
     def signal(self, number: int) -> None:
         """Send the process of the worker a signal, if it is there."""
-        self._worker.send_signal(number)
+        if self._worker is not None:
+            self._worker.send_signal(number)
 
     def cut(self) -> None:
         """Cut the link: nobody is told."""
@@ -204,8 +196,8 @@ class Host:
             self._neighbour("del", other)
 
     def _neighbour(self, action: str, other: "Host", *options: str) -> None:
-        command = ["ip", "neigh", action, other.address, *options, "dev", self._inside]
-        _ip("netns", "exec", self.name, *command)
+        command = ["neigh", action, other.address, *options, "dev", self._inside]
+        _ip("-n", self.name, *command)
 
     @property
     def received(self) -> int:
@@ -214,8 +206,9 @@ class Host:
 
     def remove(self) -> None:
         """Kill the worker, and remove the host."""
-        for process in self._processes:
-            _kill(process)
+        self.end()
+        if self._carrier is not None:
+            _kill(self._carrier)
         for command in (["link", "del", self.link], ["netns", "del", self.name]):
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip(*command)
@@ -252,8 +245,8 @@ def hosts(count: int, megabits: int, delay: float = 0.0) -> Iterator[tuple[Clien
             pytest.skip(f"hosts of its own cannot be made here: {error.stderr}")
         file = Path(stack.enter_context(TemporaryDirectory())) / "scheduler.json"
         options = ("--host", f"{net}.1", "--port", "0", "--no-dashboard")
-        scheduler = start_dask("scheduler", "--scheduler-file", str(file), *options)
-        stack.callback(_kill, scheduler)
+        scheduler = Forked("scheduler", "--scheduler-file", str(file), *options)
+        stack.callback(scheduler.kill)
         for host in made:
             host.start(file)
         client = Client(

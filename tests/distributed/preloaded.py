@@ -10,12 +10,15 @@ from dpexec.engine import kernels
 from dpexec.engine.kernels import implementations
 
 MODULES = [
+    "distributed.cli.dask_scheduler",
+    "distributed.cli.dask_worker",
     "distributed.nanny",
     "distributed.protocol.numpy",
     "dpexec.engine.cluster.worker.resident",
     "dpexec.engine.cluster.worker.state",
     "dpexec.engine.compile.bindings.code_step",
     "dpexec.engine.exchange.memory_sums",
+    "tests.distributed.forked_dask",
 ]
 
 KERNELS = {

@@ -56,9 +56,10 @@ def traffic(network, net, feed):
 
 FORGETFUL = """
 from tests.distributed import hosts
+from tests.distributed.forked_dask import Forked
 network, net = hosts.take_network()
 hosts.Host(network, net, 0, 400, 0.0).build()
-print(network, hosts.start_dask("scheduler", "--port", "0", "--no-dashboard").pid, flush=True)
+print(network, Forked("scheduler", "--port", "0", "--no-dashboard").pid, flush=True)
 input()
 """
 
