@@ -9,6 +9,7 @@ import numpy as np
 from distributed import Client
 
 import dpexec as fluid
+from tests.distributed.clusters import make_workers_cheap
 from tests.engine.compile.test_sizes import convolutions, feeds, image_feeds, word_feeds
 from tests.engine.run.nets import Reduce, classifier, sequence_batches, train, words
 from tests.engine.run.test_loops import recurrent
@@ -35,6 +36,7 @@ def bits(name, **options):
 
 def main():
     found = {name: {way: bits(name, **WAYS[way]) for way in WAYS} for name in NETS}
+    make_workers_cheap()
     with Client(n_workers=2, processes=True, **CLUSTER) as client:
         for name in ("dense", "loop"):
             found[name]["cluster"] = bits(name, scheduler=client)
