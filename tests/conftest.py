@@ -16,6 +16,7 @@ import dpexec as fluid
 from dpexec.dashboard.hub import HUB
 from dpexec.engine.run import shards
 from dpexec.engine.trace import live
+from tests.rewriting import rewrite_ahead
 from tests.waiting import until
 
 # Tests interrupt what runs. Started in the background of a shell, they would find SIGINT ignored.
@@ -40,6 +41,8 @@ LONGEST = [  # take 10 s or more; files that wait stand among files that compute
     "distributed/test_hosts.py",
     "test_notebooks.py",
     "distributed/test_open_runs.py",
+    "onnx/loading/test_backend.py",
+    "engine/kernels/test_compiling.py",
     "engine/ops/test_operand_accuracy.py",
     "distributed/test_epochs.py",
     "engine/passes/test_auto_fusion.py",
@@ -66,7 +69,13 @@ LONGEST = [  # take 10 s or more; files that wait stand among files that compute
     "parity/test_sequence_programs.py",
     "distributed/test_kept_values.py",
     "distributed/test_nccl.py",
+    "engine/ops/test_lists.py",
+    "engine/cluster/test_distributed.py",
+    "engine/compile/bindings/test_step.py",
+    "distributed/test_idle.py",
     "sklearn/test_estimators.py",
+    "reading/test_decorators.py",
+    "sklearn/test_collections.py",
     "engine/exchange/test_reception.py",
     "test_guides.py",
     "dashboard/test_server.py",
@@ -103,6 +112,11 @@ Beside other tests one may be late: what fails there runs once more, and the sum
 rerun."""
 
 
+def pytest_configure(config):
+    """Share the rewriting of assertions with other processes."""
+    rewrite_ahead(config)
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say why tests ran once more: a test that fails now and then may have a reason."""
     for report in terminalreporter.stats.get("rerun", ()):
@@ -124,6 +138,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: (place.get(item.path, len(place)), -many[item.path]))
 
 
+def pytest_collectstart():
+    """Until all tests are known nobody looks for cycles: what collecting makes stays."""
+    gc.disable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish():
     """The tests themselves are no garbage: without them, a search for cycles takes no 0.5 s.
@@ -134,6 +153,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
