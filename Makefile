@@ -29,10 +29,10 @@ lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no
 	cd notebooks && ../$(BIN)/jupyter trust *.ipynb >/dev/null  # else JupyterLab hides their pictures
 	cd notebooks && ../$(BIN)/jupyter lab $(ARGS) 01_quickstart.ipynb
 
-test: style browser ## lint, types and tests
-	+@$(MAKE) --no-print-directory -j2 types tests
+test: style ## lint, types and tests
+	+@$(MAKE) --no-print-directory -j3 types tests
 
-tests: $(VENV)/test.stamp $(VENV)/kernels.stamp
+tests: browser $(VENV)/test.stamp $(VENV)/kernels.stamp
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 kernels: $(VENV)/kernels.stamp ## compile ahead what first steps need
