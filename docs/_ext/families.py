@@ -44,7 +44,8 @@ FAMILIES = [
     Family("", "Program default_main_program default_startup_program program_guard"),
     Family("", "layers.data framework.Block framework.Operator .Variable framework.Parameter "
                "layers.create_parameter .ParamAttr .WeightNormParamAttr"),
-    Family("", "Executor .CompiledProgram .ParallelExecutor executor.FetchHandler executor.as_numpy"),
+    Family("", "Executor .CompiledProgram .ParallelExecutor executor.FetchHandler "
+               "executor.as_numpy"),
     Family("framework", "switch_main_program switch_startup_program .program_guard"),
     Family("framework", "convert_np_dtype_to_dtype_ dtype_is_floating core.size_of_dtype "
                         "core.VarType data_feeder.convert_dtype"),
