@@ -127,7 +127,7 @@ def _require_inputs(model: Any) -> None:
     """Check that nodes have the inputs that ONNX demands: its library crashes without them.
 
     Raises:
-        LoadError: a node has too few or too many inputs or outputs.
+        LoadError: a node has too few or too many inputs, too many outputs, or lacks an attribute.
     """
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
     for node in _nodes(model.graph):
@@ -141,15 +141,14 @@ def _require_inputs(model: Any) -> None:
         name = f"{node.op_type} {node.name or ', '.join(node.output)!r}"
         if lacking:
             raise LoadError(f"{name} lacks the attribute {lacking[0]}")
-        for kind, names, formal, limits in (
-            ("inputs", node.input, schema.inputs, (schema.min_input, schema.max_input)),
-            ("outputs", node.output, schema.outputs, (schema.min_output, schema.max_output)),
-        ):
-            if not limits[0] <= len(names) <= limits[1]:
-                raise LoadError(f"{name} has {len(names)} {kind}, but must have {_range(*limits)}")
-            for number, each in enumerate(formal[: len(names)]):
-                if each.option == _REQUIRED and not names[number]:
-                    raise LoadError(f"{name} lacks {kind[:-1]} {number}, {each.name}")
+        count, least, most = len(node.input), schema.min_input, schema.max_input
+        if not least <= count <= most:
+            raise LoadError(f"{name} has {count} inputs, but must have {_range(least, most)}")
+        if len(node.output) > schema.max_output:
+            raise LoadError(f"{name} has {len(node.output)} outputs, not {schema.max_output}")
+        for number, (value, formal) in enumerate(zip(node.input, schema.inputs, strict=False)):
+            if formal.option == _REQUIRED and not value:
+                raise LoadError(f"{name} lacks input {number}, {formal.name}")
 
 
 def _range(least: int, most: int) -> str:

@@ -119,7 +119,7 @@ def test_chances():
     [
         ("Add", ["x"], ["y"], r"Add 'y' has 1 inputs, but must have 2"),
         ("Add", ["x", ""], ["y"], r"Add 'y' lacks input 1, B"),
-        ("Relu", ["x"], ["y", "z"], r"Relu 'y, z' has 2 outputs, but must have 1"),
+        ("Relu", ["x"], ["y", "z"], r"Relu 'y, z' has 2 outputs, not 1"),
         ("Sum", [], ["y"], r"Sum 'y' has 0 inputs, but must have 1 or more"),
         ("Clip", ["x", "x", "x", "x"], ["y"], r"Clip 'y' has 4 inputs, but must have 1 to 3"),
     ],
