@@ -22,6 +22,7 @@ from tests.benchmarks import (
     registry,
     report,
     scaling,
+    startup,
 )
 from tests.benchmarks.driver import Peer, measure
 from tests.benchmarks.peers.workloads import WORKLOADS
@@ -129,8 +130,19 @@ def test_scaling_measures_points_and_draws_them(tmp_path, no_lock, monkeypatch):
     small, large = run["points"]["dpexec"]
     assert small["size"] < large["size"]
     assert str(large["size"]) in scaling.table("operators", run)
+    assert list(small["phases"]) == list(startup.PHASES)
+    assert 0 < small["phases"]["first step"][0] == small["first_step_s"]
     scaling.plot({"operators": run}, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_growth_is_told_as_a_power():
+    points = [
+        {"size": size, "ms": ms, "first_step_s": 0, "memory_mb": 1}
+        for size, ms in ((10, 1.0), (100, 10.0), (1000, 1000.0))
+    ]
+    lines = scaling.table("batch", {"points": {"dpexec": points}, "busy": False}).splitlines()
+    assert [line.split()[-1] for line in lines[2:]] == ["-", "1.00", "2.00"]
 
 
 def test_summary_compares_with_the_best():

@@ -1,7 +1,9 @@
 """``python -m tests.benchmarks.scaling``: the cost of a step as a size grows.
 
-Perceptrons of two or more hidden layers, with Adam; everything but the axis stays as it is. Points
-of an axis take turns, so that their ratios hold on a machine whose speed drifts.
+Perceptrons of two or more hidden layers, with Adam; for the lengths of sequences, a
+``dynamic_lstm``. Everything but the axis stays as it is. Points of an axis take turns, so that
+their ratios hold on a machine whose speed drifts. ``exponent`` is that of the power of the size by
+which a step grows from one point to the next: 1 is linear.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import machine
 from tests.benchmarks.driver import measure
+from tests.benchmarks.peers import sequences
 from tests.benchmarks.peers.workloads import WORKLOADS
 from tests.benchmarks.registry import Entry, installed
 from tests.benchmarks.report import BUSY
@@ -24,8 +28,14 @@ AXES: dict[str, list[tuple[dict[str, Any], int]]] = {
     "batch": [({"batch": size}, 2) for size in (16, 64, 256, 1024)],
     "parameters": [({"hidden": [width] * 2}, 2) for width in (32, 128, 512, 1024, 2048)],
     "operators": [({"hidden": [32] * depth}, 2) for depth in (2, 8, 32, 128)],
-    "replicas": [({"batch": 512, "hidden": [512] * 2}, number) for number in (1, 2, 4, 8)],
+    "replicas": [({"batch": 512, "hidden": [512] * 2}, number) for number in (1, 2, 4, 8, 16)],
+    "fetched": [({"hidden": [32] * 32, "fetched": number}, 2) for number in (1, 4, 16, 64)],
+    "lengths": [
+        (sequences.WORKLOADS["lstm"] | {"batch": 16, "lengths": (length, length)}, 2)
+        for length in (8, 32, 128, 512)
+    ],
 }
+"""By axis, what differs from the base at each point, and the number of replicas."""
 
 
 def size_of(axis: str, spec: dict[str, Any], replicas: int, result: dict[str, Any]) -> int:
@@ -36,6 +46,10 @@ def size_of(axis: str, spec: dict[str, Any], replicas: int, result: dict[str, An
         return result["operators"]
     if axis == "replicas":
         return replicas
+    if axis == "fetched":
+        return spec["fetched"]
+    if axis == "lengths":
+        return spec["lengths"][1]
     sizes = [spec["inputs"], *spec["hidden"], spec["classes"]]
     return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
 
@@ -61,22 +75,25 @@ def measure_axis(axis: str, labels: list[str], rounds: int, seconds: float) -> d
 
 
 def table(axis: str, run: dict[str, Any]) -> str:
-    """The points of an axis; the last column says what one unit more costs."""
-    head = ("ms/step", "first step s", "MB", "tasks", "us/unit more")
+    """The points of an axis, with what one unit more costs."""
+    head = ("ms/step", "first step s", "MB", "tasks", "us/unit more", "exponent")
     lines = [f"{axis:>28}" + "".join(f"{text:>14}" for text in head)]
     for label, points in run["points"].items():
         lines.append(label)
         for before, point in zip([None, *points], points, strict=False):
-            more = "-"
+            more = power = "-"
             if before and point["size"] != before["size"]:
                 step = (point["ms"] - before["ms"]) / (point["size"] - before["size"])
                 more = f"{step * 1e3:.4f}"
+                growth = math.log(point["ms"] / before["ms"])
+                power = f"{growth / math.log(point['size'] / before['size']):.2f}"
             cells = (
                 f"{point['ms']:.3f}",
                 f"{point['first_step_s']:.2f}",
                 str(point["memory_mb"]),
                 str(point.get("dask_tasks", "")),
                 more,
+                power,
             )
             lines.append(f"{point['size']:28}" + "".join(f"{text:>14}" for text in cells))
     if run["busy"]:
@@ -112,7 +129,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.scaling",
-        description="Measure what a step costs as batch, parameters, operators, replicas grow.",
+        description=__doc__.partition("\n")[0].partition(": ")[2],
     )
     parser.add_argument("axes", nargs="*", metavar="AXIS", help=", ".join(AXES))
     parser.add_argument("--against", default="", metavar="PEERS", help="default: none")

@@ -13,7 +13,15 @@ import sys
 import time
 
 LOSS_AT = 30
-STARTED = time.perf_counter()
+
+
+def now():
+    """Seconds on the clock, and of this process's threads on processors."""
+    return time.perf_counter(), time.process_time()
+
+
+STARTED = now()
+PHASES = "import", "build", "first step", "second step"
 
 
 class Request:
@@ -27,6 +35,7 @@ class Request:
         on_gpu: whether it trains on GPUs.
         precision: ``float32``, ``tf32`` or ``bfloat16``: of products on GPUs.
         options: more settings, by name.
+        imported: when the framework had been imported, as ``now`` says it.
     """
 
     def __init__(self):
@@ -38,6 +47,7 @@ class Request:
         self.on_gpu = values["device"] == "gpu"
         self.precision = values["precision"]
         self.options = values["options"]
+        self.imported = STARTED
         self._replies = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what libraries print must not mix with the replies
 
@@ -66,13 +76,20 @@ def serve(request, step, batches, wait=None, about=None):
             done += 1
         return value
 
-    built = time.perf_counter()
+    stamps = [STARTED, request.imported, now()]
     first = train(1)
-    began = time.perf_counter()
-    last = train(LOSS_AT - 1)
+    stamps.append(now())
+    last = train(1)
+    stamps.append(now())
+    last = train(LOSS_AT - 2)
+    phases = {}
+    for number, name in enumerate(PHASES):
+        (began, worked), (ended, all_work) = stamps[number : number + 2]
+        phases[name] = [ended - began, all_work - worked]
     request.reply(
-        build_s=built - STARTED,
-        first_step_s=began - built,
+        phases=phases,
+        build_s=phases["import"][0] + phases["build"][0],
+        first_step_s=phases["first step"][0],
         first_loss=float(first),
         loss=float(last),
         **(about() if about else {}),
