@@ -96,7 +96,7 @@ export function ends(context: CanvasRenderingContext2D, scene: Scene, area: Area
     context.textAlign = out ? "left" : "right";
     const isStacked = scene.diagram.boxes[box]?.stacked;
     const at = out ? x + w / 2 + 6 : x + w / 2 - 6;
-    const most = Math.max(8, Math.floor((w / 2 + 12) / 4.9));
+    const most = Math.max(12, Math.floor((w / 2 + 12) / 4.9)); // of the next box, half is free, too
     const fitting = texts.find((text) => text.length <= most) ?? texts.at(-1) ?? "";
     const [text, line] = [shorten(fitting, most), out ? y + h + (isStacked ? 16 : 12) : y - 6];
     const wide = text.length * 4.9;
