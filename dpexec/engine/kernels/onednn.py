@@ -12,14 +12,23 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.engine.kernels.openmp import impatient
+from dpexec.engine.kernels.onednn_library import (
+    Handle,
+    available,
+    certain,
+    create,
+    engine,
+    entry,
+    entry_address,
+    passed,
+    stream,
+    version,
+)
 
 __all__ = [
     "FLOAT32",
@@ -40,132 +49,39 @@ __all__ = [
     "version",
 ]
 
-_PACKAGE, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
-
 # Numbers of the C interface, version 3.
 HALF, FLOAT32 = 2, 3
-_ANY_LAYOUT, _CPU, _IN_ORDER, _DIRECT, _TRAINING = 1, 1, 1, 1, 64
+_ANY_LAYOUT, _DIRECT, _TRAINING = 1, 1, 64
 _LINEAR = 0x26
 _NAME = 8
 _HALVES_IN_HARDWARE = 0xE7
-_USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
+_USER_MEMORY, _OF_ARGUMENT = 1, 255
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 
 
 @functools.cache
-def _library() -> ctypes.CDLL | None:
-    try:
-        files = importlib.metadata.files(_PACKAGE) or []
-        found = next(str(file.locate()) for file in files if file.name == _FILE)
-        with impatient():
-            return ctypes.CDLL(found)
-    except (importlib.metadata.PackageNotFoundError, StopIteration, OSError):
-        return None
-
-
-def available() -> bool:
-    """Whether the library is installed (``pip install dpexec[fast]`` on Linux, x86-64)."""
-    return _library() is not None
-
-
-class _Version(ctypes.Structure):
-    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
-
-
-def version() -> str:
-    """The library's version, such as ``3.2.0``."""
-    function = _function("dnnl_version")
-    function.restype = ctypes.POINTER(_Version)
-    found = function().contents
-    return f"{found.major}.{found.minor}.{found.patch}"
-
-
-def _function(name: str) -> Any:
-    library = _library()
-    if library is None:
-        raise AssertionError("oneDNN is not installed")
-    return getattr(library, name)
-
-
-@functools.cache
-def _address(name: str) -> int:
-    return ctypes.cast(_function(name), ctypes.c_void_p).value or 0
-
-
-class Handle:
-    """An object of the library, destroyed with this one. ``int()`` is its address.
-
-    Args:
-        kind: kind of the object, as in the names of the library's functions.
-        address: address of the object.
-    """
-
-    def __init__(self, kind: str, address: int) -> None:
-        self.address = address
-        destroy = _function(f"dnnl_{kind}_destroy")
-        weakref.finalize(self, destroy, ctypes.c_void_p(address)).atexit = False
-
-    def __int__(self) -> int:
-        return self.address
-
-
-def _create(function: str, *arguments: Any, kind: str = "") -> Handle | None:
-    """Call a function that creates an object; None if the library cannot create it."""
-    made = ctypes.c_void_p()
-    status = _function(function)(ctypes.byref(made), *map(_passed, arguments))
-    if status or not made.value:
-        return None
-    return Handle(kind or function.removeprefix("dnnl_").removesuffix("_create"), made.value)
-
-
-def _passed(argument: Any) -> Any:
-    if argument is None or isinstance(argument, Handle):
-        return ctypes.c_void_p(argument.address if argument else None)
-    if isinstance(argument, tuple):
-        return (ctypes.c_int64 * _MOST_DIMENSIONS)(*argument)
-    return argument
-
-
-@functools.cache
-def _engine() -> Handle:
-    return _certain(_create("dnnl_engine_create", _CPU, ctypes.c_size_t(0)))
-
-
-@functools.cache
-def stream() -> Handle:
-    """The stream in which primitives are executed, one after another."""
-    return _certain(_create("dnnl_stream_create", _engine(), _IN_ORDER))
-
-
-@functools.cache
 def _attributes(factor: float = 1.0) -> Handle:
     """Attributes: the caller provides temporary memory; the result is multiplied by a factor."""
-    made = _certain(_create("dnnl_primitive_attr_create"))
-    _function("dnnl_primitive_attr_set_scratchpad_mode")(_passed(made), _USER_MEMORY)
+    made = certain(create("dnnl_primitive_attr_create"))
+    entry("dnnl_primitive_attr_set_scratchpad_mode")(passed(made), _USER_MEMORY)
     if factor != 1.0:
-        functions = _certain(_create("dnnl_post_ops_create"))
-        append = _function("dnnl_post_ops_append_eltwise")
-        append(_passed(functions), _LINEAR, ctypes.c_float(factor), ctypes.c_float(0))
-        _function("dnnl_primitive_attr_set_post_ops")(_passed(made), _passed(functions))
-    return made
-
-
-def _certain(made: Handle | None) -> Handle:
-    if made is None:
-        raise RuntimeError("oneDNN does not work on this machine")
+        functions = certain(create("dnnl_post_ops_create"))
+        append = entry("dnnl_post_ops_append_eltwise")
+        append(passed(functions), _LINEAR, ctypes.c_float(factor), ctypes.c_float(0))
+        entry("dnnl_primitive_attr_set_post_ops")(passed(made), passed(functions))
     return made
 
 
 @contextmanager
 def divided(threads: int = 1) -> Iterator[None]:
     """What is made or executed here divides its work for some threads."""
-    before = _function("omp_get_max_threads")()
-    _function("omp_set_num_threads")(threads)
+    before = entry("omp_get_max_threads")()
+    entry("omp_set_num_threads")(threads)
     try:
         yield
     finally:
-        _function("omp_set_num_threads")(before)
+        entry("omp_set_num_threads")(before)
 
 
 def described(
@@ -185,20 +101,20 @@ def described(
 def _described(shape: tuple[int, ...], order: tuple[int, ...] | None, number: int) -> Handle:
     rank = len(shape)
     if order is None:
-        made = _create(
+        made = create(
             "dnnl_memory_desc_create_with_tag", rank, shape, number, _ANY_LAYOUT,
             kind="memory_desc",
         )  # fmt: skip
-        return _certain(made)
+        return certain(made)
     strides, step = [0] * rank, 1
     for axis in reversed(order):
         strides[axis] = step
         step *= shape[axis]
-    made = _create(
+    made = create(
         "dnnl_memory_desc_create_with_strides", rank, shape, number, tuple(strides),
         kind="memory_desc",
     )  # fmt: skip
-    return _certain(made)
+    return certain(made)
 
 
 class Layout:
@@ -215,14 +131,14 @@ class Layout:
     @property
     def nbytes(self) -> int:
         """Size in bytes, with padding."""
-        function = _function("dnnl_memory_desc_get_size")
-        function.restype = ctypes.c_size_t
-        return int(function(self.description))
+        size = entry("dnnl_memory_desc_get_size")
+        size.restype = ctypes.c_size_t
+        return int(size(self.description))
 
     def is_like(self, other: Layout | Handle) -> bool:
         """Whether two layouts are equal."""
-        equal = _function("dnnl_memory_desc_equal")
-        description = other.description if isinstance(other, Layout) else _passed(other)
+        equal = entry("dnnl_memory_desc_equal")
+        description = other.description if isinstance(other, Layout) else passed(other)
         return bool(equal(self.description, description))
 
 
@@ -240,14 +156,14 @@ class Primitive:
     def __init__(self, description: Handle, threads: int = 1) -> None:
         self.description, self.threads, self.same = description, threads, dict[int, Primitive]()
         with divided(threads):
-            made = _create("dnnl_primitive_create", description)
-        self.primitive = _certain(made)
+            made = create("dnnl_primitive_create", description)
+        self.primitive = certain(made)
 
     def layout(self, argument: int) -> Layout:
         """The layout that it needs for an argument."""
-        query = _function("dnnl_primitive_desc_query_md")
+        query = entry("dnnl_primitive_desc_query_md")
         query.restype = ctypes.c_void_p
-        found = query(_passed(self.description), _OF_ARGUMENT, argument)
+        found = query(passed(self.description), _OF_ARGUMENT, argument)
         return Layout(ctypes.c_void_p(found), self)
 
     @functools.cached_property
@@ -258,7 +174,7 @@ class Primitive:
     def memory(self, argument: int) -> Handle:
         """An object for the address of an argument."""
         description = self.layout(argument).description
-        return _certain(_create("dnnl_memory_create", description, _engine(), None))
+        return certain(create("dnnl_memory_create", description, engine(), None))
 
 
 # ---- computations
@@ -297,9 +213,9 @@ def convolution(
         tuple(after for _, after in pads),
     )
     with divided(threads):
-        forward = _create(
+        forward = create(
             "dnnl_convolution_forward_primitive_desc_create",
-            *(_engine(), _TRAINING, _DIRECT, image, weight, None, out, *geometry, _attributes()),
+            *(engine(), _TRAINING, _DIRECT, image, weight, None, out, *geometry, _attributes()),
             kind="primitive_desc",
         )
         if what == "forward" or forward is None:
@@ -307,9 +223,9 @@ def convolution(
         bias = [None] if what == "backward_weights" else []
 
         def made() -> Handle | None:
-            return _create(
+            return create(
                 f"dnnl_convolution_{what}_primitive_desc_create",
-                *(_engine(), _DIRECT, image, weight, *bias, out, *geometry, forward),
+                *(engine(), _DIRECT, image, weight, *bias, out, *geometry, forward),
                 _attributes(),
                 kind="primitive_desc",
             )
@@ -322,10 +238,10 @@ def _by(description: Handle | None, method: str) -> Handle | None:
     """The descriptor of a method whose name contains a word; None: there is none."""
     name = ctypes.c_char_p()
     while description is not None:
-        _function("dnnl_primitive_desc_query")(_passed(description), _NAME, 0, ctypes.byref(name))
+        entry("dnnl_primitive_desc_query")(passed(description), _NAME, 0, ctypes.byref(name))
         if method.encode() in (name.value or b""):
             return description
-        if _function("dnnl_primitive_desc_next_impl")(_passed(description)):
+        if entry("dnnl_primitive_desc_next_impl")(passed(description)):
             return None
     return None
 
@@ -346,37 +262,37 @@ def product(
         threads: how many work on it.
     """
     with divided(threads):
-        made = _create(
+        made = create(
             "dnnl_matmul_primitive_desc_create",
-            *(_engine(), a, b, bias, out, _attributes(factor)),
+            *(engine(), a, b, bias, out, _attributes(factor)),
             kind="primitive_desc",
         )
-    return Primitive(_certain(made), threads)
+    return Primitive(certain(made), threads)
 
 
 @functools.cache
 def sgemm_address() -> int:
     """Address of the library's ``sgemm``, which needs no primitive."""
-    return _address("dnnl_sgemm")
+    return entry_address("dnnl_sgemm")
 
 
 @functools.cache
 def thread_functions() -> tuple[int, int]:
     """Addresses of the functions that get and set the number of the library's threads."""
-    return _address("omp_get_max_threads"), _address("omp_set_num_threads")
+    return entry_address("omp_get_max_threads"), entry_address("omp_set_num_threads")
 
 
 @functools.cache
 def execute_functions() -> tuple[int, int]:
     """Addresses of the functions that set the address of an array and execute a primitive."""
-    return _address("dnnl_memory_set_data_handle"), _address("dnnl_primitive_execute")
+    return entry_address("dnnl_memory_set_data_handle"), entry_address("dnnl_primitive_execute")
 
 
 def lacks_halves() -> str:
     """The reason why products of halves are not possible; empty if they are."""
     if not available():
-        return f"oneDNN is not installed (pip install {_PACKAGE})"
-    if _function("dnnl_get_effective_cpu_isa")() & _HALVES_IN_HARDWARE != _HALVES_IN_HARDWARE:
+        return "oneDNN is not installed (pip install onednn-cpu-gomp)"
+    if entry("dnnl_get_effective_cpu_isa")() & _HALVES_IN_HARDWARE != _HALVES_IN_HARDWARE:
         return "this processor has no instructions for it (AVX512_BF16 or AMX_BF16)"
     return ""
 
@@ -385,12 +301,12 @@ def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
     """Convert an array from one layout to another: arguments SRC and DST."""
     ends = [item.description if isinstance(item, Layout) else item for item in (source, target)]
     with divided():
-        made = _create(
+        made = create(
             "dnnl_reorder_primitive_desc_create",
-            *(ends[0], _engine(), ends[1], _engine(), _attributes()),
+            *(ends[0], engine(), ends[1], engine(), _attributes()),
             kind="primitive_desc",
         )
-    return Primitive(_certain(made))
+    return Primitive(certain(made))
 
 
 @functools.lru_cache(limit_of("oneDNN primitives"))
