@@ -53,7 +53,7 @@ def taken(monkeypatch):
         found.append(made.threads)
         return made
 
-    for module in ("convolution", "products"):
+    for module in ("convolution_primitives", "products"):
         monkeypatch.setattr(f"dpexec.engine.kernels.{module}.with_threads", noted)
     return found
 
