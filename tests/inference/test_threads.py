@@ -8,6 +8,7 @@ import pytest
 import dpexec as fluid
 from dpexec import layers
 from dpexec.engine.kernels import available, onednn, onednn_threads
+from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.inference import model
 
 pytestmark = pytest.mark.skipif(
@@ -72,7 +73,8 @@ def test_any_number_of_threads_gives_the_bits_of_one(folder, monkeypatch, thread
 def test_what_would_give_other_bits_is_left_to_one_thread():
     ends = [onednn.described([256, 256], [0, 1]) for _ in range(3)]
     one, work = onednn.product(*ends), 256**3
-    made = onednn_threads.with_threads(one, 2, work, lambda: onednn.product(*ends, None, 0.5, 2))
+    halved = None, Epilogue(factor=0.5), 2
+    made = onednn_threads.with_threads(one, 2, work, lambda: onednn.product(*ends, *halved))
     assert made is one
     made = onednn_threads.with_threads(one, 3, work, lambda: onednn.product(*ends, threads=3))
     assert made.threads == 3

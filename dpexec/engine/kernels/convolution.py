@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.engine.kernels.convolution_primitives import Convolution, emit, takes
+from dpexec.engine.kernels.convolution_primitives import Convolution, Form, emit, takes
+from dpexec.engine.kernels.eight_bits import Scaling, is_small
+from dpexec.engine.kernels.elementwise import COPY
 from dpexec.engine.kernels.implementations import find
 from dpexec.engine.kernels.lowering import Buffer, Code, Value, keywords, lowering
+from dpexec.engine.kernels.onednn import BIAS, WEIGHTS
+from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.ops._convolution import Window
 from dpexec.engine.ops._windows import has_channels_last
 from dpexec.engine.ops.conv2d_transpose import window_of
@@ -57,20 +61,47 @@ def conv2d(
     fuse_activation: str,
     fuse_alpha: float,
     fuse_residual_connection: bool,
+    force_fp32_output: bool,
+    Scale_in: float,
+    Scale_out: float,
+    Scale_weights: Sequence[float],
     **attrs: Any,
 ) -> Any:
-    """One call, after one for the filters; forms with fused activations are left to NumPy."""
-    out = others[-1]
+    """One call, after one for the filters; bias, residual sum and activation are part of it."""
+    *biases, residual, out = others
     assert out is not None
     window = Window.of(image.shape, weight.shape[2:], data_format=data_format, **attrs)
     made = Convolution.of(image, weight, window)
-    added = any(value is not None for value in others[:-1])
-    if added or fuse_activation or not takes(made, (image, weight), "forward"):
+    bias = biases[0] if biases else None
+    residual = residual if fuse_residual_connection else None
+    scaling = None
+    if is_small(image):
+        scale_out = 1.0 if force_fp32_output else Scale_out
+        scaling = Scaling(Scale_in, Scale_weights, scale_out, made.filters)
+    epilogue = Epilogue(
+        scaled=((WEIGHTS, made.filter_mask),) if scaling else (),
+        added=float(residual is not None),
+        activation=fuse_activation,
+        alpha=fuse_alpha if fuse_activation in ("relu6", "leaky_relu") else 0.0,
+    )
+    form = Form.of(image, out, bias, epilogue, scaling.weights if scaling else ())
+    read = [value for value in (weight, bias, residual) if value is not None]
+    if not Epilogue.knows(fuse_activation) or not takes(made, (image, *read), "forward", form=form):
         return False
     if fuse_relu_before_depthwise_conv:
         image = _activated(code, "relu", image)
     _mark(out, data_format)
-    emit(code, "forward", made, _laid(code, image, data_format), weight, out)
+    image = _laid(code, image, data_format)
+    if residual is not None:
+        _begin_with(code, _laid(code, residual, data_format), out, image)
+    more = scaling.arguments(code, bias) if scaling else {BIAS: bias} if bias else {}
+    emit(code, "forward", made, image, weight, out, form, more)
+
+
+def _begin_with(code: Code, residual: Value, out: Value, image: Value) -> None:
+    """Let the numbers that are added lie where the result goes."""
+    if residual.buffer is image.buffer or not code.reuse(out, residual):
+        COPY.emit(code, out, residual)
 
 
 @lowering(

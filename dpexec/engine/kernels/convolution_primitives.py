@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
@@ -21,14 +22,15 @@ from dpexec.engine.kernels.onednn import (
     DST,
     SRC,
     WEIGHTS,
-    Layout,
     Primitive,
 )
+from dpexec.engine.kernels.onednn_epilogues import PLAIN, Epilogue
 from dpexec.engine.kernels.onednn_threads import with_threads
+from dpexec.engine.kernels.packing import packed
 from dpexec.engine.ops._convolution import Window
 from dpexec.engine.ops._windows import channels_of
 
-__all__ = ["Convolution", "emit", "takes"]
+__all__ = ["Convolution", "Form", "emit", "takes"]
 
 _VECTOR = 16
 """Channels that oneDNN computes at once."""
@@ -80,6 +82,11 @@ class Convolution:
         return (groups, self.filters // groups, *of_one) if groups > 1 else (self.filters, *of_one)
 
     @property
+    def filter_mask(self) -> int:
+        """The library's mask for numbers of each filter."""
+        return 3 if self.window.groups > 1 else 1
+
+    @property
     def work(self) -> int:
         """Products of numbers."""
         each = self.channels // self.window.groups * math.prod(self.window.kernel)
@@ -101,59 +108,98 @@ class Convolution:
 # ---- oneDNN
 
 
-def _main(what: str, made: Convolution, threads: int = 1) -> Primitive | None:
+@dataclass(frozen=True)
+class Form:
+    """The types of a convolution's numbers, and what is done with its result.
+
+    Args:
+        image: type of the images, as the library numbers types.
+        out: type of the result.
+        bias: whether a number is added for every filter.
+        epilogue: what is done with the result.
+        scales: factors of the filters that make them int8, one for each; empty: they stay float32.
+    """
+
+    image: int = onednn.FLOAT32
+    out: int = onednn.FLOAT32
+    bias: bool = False
+    epilogue: Epilogue = PLAIN
+    scales: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(
+        image: Value, out: Value, bias: Value | None, epilogue: Epilogue, scales: tuple[float, ...]
+    ) -> Form:
+        """The form for images and a result; for the rest see the class."""
+        image_type, out_type = (
+            onednn.NUMBERS.get(value.dtype.name, onednn.FLOAT32) for value in (image, out)
+        )
+        return Form(image_type, out_type, bias is not None, epilogue, scales)
+
+    @property
+    def weight(self) -> int:
+        """Type of the filters."""
+        return onednn.INT8 if self.scales else onednn.FLOAT32
+
+
+_USUAL = Form()
+
+
+def _main(what: str, made: Convolution, form: Form, threads: int = 1) -> Primitive | None:
     """A convolution; None if the library cannot compute it."""
     rank = len(made.image)
     order = (0, *range(2, rank), 1)
     window = made.window
     return onednn.convolution(
         what,
-        onednn.described(made.image, order),
-        onednn.described(made.weight),
-        onednn.described(made.out, order),
+        onednn.described(made.image, order, form.image),
+        onednn.described(made.weight, number=form.weight),
+        onednn.described(made.out, order, form.out),
         window.strides,
         window.dilations,
         window.pads,
         "gemm" if what == "backward_data" and made.wastes else "",
         threads,
+        onednn.described([made.filters], [0]) if form.bias else None,
+        form.epilogue,
     )
 
 
 @functools.lru_cache(limit_of("convolutions"))
-def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | None] | None:
+def _primitives(
+    what: str, made: Convolution, form: Form = _USUAL
+) -> tuple[Primitive, Primitive | None] | None:
     """A convolution, and the reorder of its filters; None if the library cannot compute it."""
-    main = _main(what, made)
+    main = _main(what, made, form)
     if main is None:
         return None
     backward = what == "backward_weights"
     wanted = main.layout(DIFF_WEIGHTS if backward else WEIGHTS)
-    plain = onednn.described(made.weight, range(len(made.weight)))
-    if wanted.is_like(plain):
+    plain = onednn.described(made.weight, range(len(made.weight)), form.weight)
+    if wanted.is_like(plain) and not form.scales:
         return main, None
-    return main, onednn.reorder(wanted, plain) if backward else onednn.reorder(plain, wanted)
+    if backward:
+        return main, onednn.reorder(wanted, plain)
+    return main, onednn.reorder(plain, wanted)
 
 
-def _found(what: str, made: Convolution) -> tuple[Primitive, Primitive | None]:
-    found = _primitives(what, made)
+def _found(what: str, made: Convolution, form: Form) -> tuple[Primitive, Primitive | None]:
+    found = _primitives(what, made, form)
     if found is None:
         raise NeedsNumber("the library has no such convolution for this number of rows")
     return found
 
 
-def _turned(code: Code, turning: Primitive, weight: Value, layout: Layout) -> Value | Constant:
-    """Filters in the layout of a convolution: brought there once if nobody changes them."""
-    target: Value | Constant
-    once: tuple[Any, ...] = ()
-    if code.packed is None or weight.name not in code.packed.names or weight.buffer is not None:
-        target = code.scratch(layout.nbytes, dtype=np.uint8)
-    else:
-        done, target = code.packed.of(weight.name, layout)
-        once = done, weight
-    onednn_calls.emit(code, {SRC: weight, DST: target}, lambda count: turning, once=once)
-    return target
-
-
-def emit(code: Code, what: str, made: Convolution, image: Value, weight: Value, out: Value) -> None:
+def emit(
+    code: Code,
+    what: str,
+    made: Convolution,
+    image: Value,
+    weight: Value,
+    out: Value,
+    form: Form = _USUAL,
+    more: Mapping[int, Value | Constant] = MappingProxyType({}),
+) -> None:
     """Call a convolution, or a gradient of it.
 
     Args:
@@ -163,32 +209,36 @@ def emit(code: Code, what: str, made: Convolution, image: Value, weight: Value, 
         image: the images, or their gradient.
         weight: the filters, or their gradient.
         out: the result, or its gradient.
+        form: its types, and what is done with the result.
+        more: further arguments that the form needs, by number: bias and scales.
     """
     if not onednn.available():
         im2col.emit(code, what, made.window, image, weight, out)
         return
     rows = Rows.of(made.batch)
-    main, turning = _found(what, made.at(rows.example if rows else ()))
+    main, turning = _found(what, made.at(rows.example if rows else ()), form)
     slots = _SLOTS[what]
     wanted, filters = slots[1], cast("Value | Constant", weight)
     if turning is not None and wanted == WEIGHTS:
-        filters = _turned(code, turning, weight, main.layout(wanted))
+        filters = packed(code, weight, turning, main.layout(wanted), form.scales)
     elif turning is not None:
         filters = code.scratch(main.layout(wanted).nbytes, dtype=np.uint8)
     layout = main.layout(wanted)
 
     def primitive(count: Counts) -> Primitive:
         this = made.at(count)
-        found, _ = _found(what, this)
+        found, _ = _found(what, this, form)
         if what == "forward":
+            exact = form.weight == onednn.INT8
             found = with_threads(
-                found, code.threads, this.work, lambda: _main(what, this, code.threads)
+                found, code.threads, this.work, lambda: _main(what, this, form, code.threads), exact
             )
         if not found.layout(wanted).is_like(layout):
             raise NeedsNumber("filters that lie in another way than for other numbers of rows")
         return found
 
-    onednn_calls.emit(code, dict(zip(slots, (image, filters, out), strict=True)), primitive, rows)
+    arguments = dict(zip(slots, (image, filters, out), strict=True))
+    onednn_calls.emit(code, {**arguments, **more}, primitive, rows)
     if turning is not None and wanted == DIFF_WEIGHTS:
         onednn_calls.emit(code, {SRC: filters, DST: weight}, lambda count: turning)
 
@@ -200,12 +250,22 @@ _SLOTS = {
 }
 
 
-def takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
-    """Whether there is code for a convolution's passes: forward, or gradients."""
-    if made.window.crops or any(v.dtype != "float32" or not v.size for v in values):
+def takes(made: Convolution, values: Sequence[Value], *ways: str, form: Form = _USUAL) -> bool:
+    """Whether there is code for a convolution's passes.
+
+    Args:
+        made: the numbers of the convolution.
+        values: its operands; all must hold float32 numbers, but for images of another form.
+        ways: ``forward``, or names of gradients.
+        form: its types, and what is done with the result.
+    """
+    if made.window.crops or not all(v.size for v in values):
+        return False
+    real = values if form.image == onednn.FLOAT32 else values[1:]
+    if any(v.dtype != "float32" for v in real):
         return False
     if not onednn.available():
-        return im2col.takes(made.window)
+        return form == _USUAL and im2col.takes(made.window)
     rows = Rows.of(made.batch)
     example = made.at(rows.example if rows else ())
-    return all(_primitives(what, example) is not None for what in ways)
+    return all(_primitives(what, example, form) is not None for what in ways)

@@ -165,8 +165,9 @@ class Code:
     def _make(self, copy: Value) -> None:
         source, copy.source = copy.source, None
         if source is not None:
-            from dpexec.engine.kernels.layouts import turn
+            from dpexec.engine.kernels import layouts
 
+            turn = layouts.turn_octets if source.dtype.itemsize == 1 else layouts.turn
             batch, channels = source.shape[:2]
             sizes = (channels, math.prod(source.shape[2:]))
             self.emit(turn, batch, *(sizes if copy.channels_last else sizes[::-1]), source, copy)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.kernels.onednn_epilogues import PLAIN, Epilogue, attributes
 from dpexec.engine.kernels.onednn_library import (
     Handle,
     available,
@@ -33,6 +34,9 @@ from dpexec.engine.kernels.onednn_library import (
 __all__ = [
     "FLOAT32",
     "HALF",
+    "INT8",
+    "NUMBERS",
+    "UINT8",
     "Primitive",
     "available",
     "convolution",
@@ -46,31 +50,20 @@ __all__ = [
     "sgemm_address",
     "stream",
     "thread_functions",
+    "vector_memory",
     "version",
 ]
 
 # Numbers of the C interface, version 3.
-HALF, FLOAT32 = 2, 3
+HALF, FLOAT32, INT8, UINT8 = 2, 3, 5, 6
+NUMBERS = {"float32": FLOAT32, "int8": INT8, "uint8": UINT8}
+"""By name of an element type, the library's number of it."""
 _ANY_LAYOUT, _DIRECT, _TRAINING = 1, 1, 64
-_LINEAR = 0x26
 _NAME = 8
 _HALVES_IN_HARDWARE = 0xE7
-_USER_MEMORY, _OF_ARGUMENT = 1, 255
+_OF_ARGUMENT = 255
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
-
-
-@functools.cache
-def _attributes(factor: float = 1.0) -> Handle:
-    """Attributes: the caller provides temporary memory; the result is multiplied by a factor."""
-    made = certain(create("dnnl_primitive_attr_create"))
-    entry("dnnl_primitive_attr_set_scratchpad_mode")(passed(made), _USER_MEMORY)
-    if factor != 1.0:
-        functions = certain(create("dnnl_post_ops_create"))
-        append = entry("dnnl_post_ops_append_eltwise")
-        append(passed(functions), _LINEAR, ctypes.c_float(factor), ctypes.c_float(0))
-        entry("dnnl_primitive_attr_set_post_ops")(passed(made), passed(functions))
-    return made
 
 
 @contextmanager
@@ -92,7 +85,7 @@ def described(
     Args:
         shape: dimensions as oneDNN counts them: batch or filters, channels, height, width.
         order: the dimensions from the slowest to the fastest; None: the library chooses.
-        number: ``HALF``; else float32.
+        number: type of the numbers.
     """
     return _described(tuple(shape), None if order is None else tuple(order), number)
 
@@ -173,8 +166,16 @@ class Primitive:
 
     def memory(self, argument: int) -> Handle:
         """An object for the address of an argument."""
-        description = self.layout(argument).description
-        return certain(create("dnnl_memory_create", description, engine(), None))
+        return _memory(self.layout(argument).description)
+
+
+def _memory(description: Any) -> Handle:
+    return certain(create("dnnl_memory_create", description, engine(), None))
+
+
+def vector_memory(size: int) -> Handle:
+    """An object for the address of some float32 numbers, such as scales."""
+    return _memory(described([size], [0]))
 
 
 # ---- computations
@@ -190,6 +191,8 @@ def convolution(
     pads: Sequence[tuple[int, int]],
     method: str = "",
     threads: int = 1,
+    bias: Handle | None = None,
+    epilogue: Epilogue = PLAIN,
 ) -> Primitive | None:
     """A convolution, or a gradient of it; None if the library cannot compute it.
 
@@ -205,6 +208,8 @@ def convolution(
         method: a word in the name of the library's method. If it is empty, or no method has it, the
             library's preferred method is used.
         threads: how many work on it.
+        bias: layout of the bias that is added going forward.
+        epilogue: what is done with the result going forward.
     """
     geometry = (
         tuple(strides),
@@ -215,18 +220,28 @@ def convolution(
     with divided(threads):
         forward = create(
             "dnnl_convolution_forward_primitive_desc_create",
-            *(engine(), _TRAINING, _DIRECT, image, weight, None, out, *geometry, _attributes()),
+            *(
+                engine(),
+                _TRAINING,
+                _DIRECT,
+                image,
+                weight,
+                bias,
+                out,
+                *geometry,
+                attributes(epilogue),
+            ),
             kind="primitive_desc",
         )
         if what == "forward" or forward is None:
             return None if forward is None else Primitive(forward, threads)
-        bias = [None] if what == "backward_weights" else []
+        no_bias = [None] if what == "backward_weights" else []
 
         def made() -> Handle | None:
             return create(
                 f"dnnl_convolution_{what}_primitive_desc_create",
-                *(engine(), _DIRECT, image, weight, *bias, out, *geometry, forward),
-                _attributes(),
+                *(engine(), _DIRECT, image, weight, *no_bias, out, *geometry, forward),
+                attributes(),
                 kind="primitive_desc",
             )
 
@@ -248,7 +263,7 @@ def _by(description: Handle | None, method: str) -> Handle | None:
 
 @functools.lru_cache(limit_of("oneDNN primitives"))
 def product(
-    a: Handle, b: Handle, out: Handle, bias: Handle | None = None, factor: float = 1.0,
+    a: Handle, b: Handle, out: Handle, bias: Handle | None = None, epilogue: Epilogue = PLAIN,
     threads: int = 1,
 ) -> Primitive:  # fmt: skip
     """A matrix product, or a batch of them: arguments SRC, WEIGHTS, BIAS and DST.
@@ -258,13 +273,13 @@ def product(
         b: layout of the right matrix.
         out: layout of the result.
         bias: layout of the bias that is added.
-        factor: factor of the result, bias included.
+        epilogue: what is done with the result.
         threads: how many work on it.
     """
     with divided(threads):
         made = create(
             "dnnl_matmul_primitive_desc_create",
-            *(engine(), a, b, bias, out, _attributes(factor)),
+            *(engine(), a, b, bias, out, attributes(epilogue)),
             kind="primitive_desc",
         )
     return Primitive(certain(made), threads)
@@ -303,7 +318,7 @@ def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
     with divided():
         made = create(
             "dnnl_reorder_primitive_desc_create",
-            *(ends[0], engine(), ends[1], engine(), _attributes()),
+            *(ends[0], engine(), ends[1], engine(), attributes()),
             kind="primitive_desc",
         )
     return Primitive(certain(made))

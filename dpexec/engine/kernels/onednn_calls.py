@@ -26,11 +26,12 @@ from dpexec.engine.kernels.machine import (
     intrinsic,
     kernel,
 )
+from dpexec.engine.kernels.onednn_epilogues import scales_of
 
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["emit", "execute", "product", "turn", "turned"]
+__all__ = ["emit", "execute", "product", "turn", "turned", "unless"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
 _SQUARE = 16
@@ -130,6 +131,15 @@ def _once(done: Integers, source: Count, address: Count, more: Rest) -> int:
 
 
 @kernel
+def unless(done: Integers, source: Count, address: Count, more: Rest) -> int:
+    """Call a kernel if :func:`_once` will call the one behind it.
+
+    Arguments: as for that.
+    """
+    return 0 if done[0] == source else call(address, more)
+
+
+@kernel
 def product(
     threads_of: Count, set_threads: Count, team: Count, function: Count, flipped: Count,
     turned: Count, m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
@@ -200,10 +210,14 @@ def emit(
             raise NeedsNumber("more temporary memory than for other numbers of rows")
         return made
 
-    memories = [
-        (number, Late(lambda count, number=number: found(count).memory(number)))  # type: ignore[misc]
-        for number in arguments
-    ]
+    def memory(number: int) -> Late:
+        given = arguments[number]
+        if number > scales_of(0) and isinstance(given, Constant):  # it has no layout for scales
+            vector = onednn.vector_memory(given.array.size)
+            return Late(lambda count: vector)
+        return Late(lambda count: found(count).memory(number))
+
+    memories = [(number, memory(number)) for number in arguments]
     code.emit(
         *((_once, *once, execute.address) if once else (execute,)),
         *onednn.thread_functions(), Late(lambda count: found(count).threads),

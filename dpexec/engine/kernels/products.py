@@ -44,6 +44,7 @@ from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls
 from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.lowering import Code, Late, Value, lowering
+from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
 from dpexec.engine.ops.matmul import scale_of
 
@@ -154,7 +155,7 @@ def _primitive(
         laid(k, n, product.apart[1], product.flips[1], number),
         laid(m, n, True, False),
         laid(1, n, False, False) if biased else None,
-        product.alpha,
+        Epilogue(factor=product.alpha),
     )
     if threads == 1 or number != onednn.FLOAT32:
         return onednn.product(*ends)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.kernels.elementwise import COPY
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Number, kernel
@@ -107,6 +108,27 @@ def _go_on(
     code.emit(_moving, here, accum, state, float(rate), *outs)
 
 
+def _with_scale(
+    code: Code, x: Value, scale: Value, out: Value, out_scale: Value | None, bits: int, back: bool
+) -> None:
+    """The levels by a scale that stays as it is."""
+    out.channels_last = x.channels_last
+    code.emit(_levels, 1, x.size, x, scale, out, float(largest_level(bits)), int(back))
+    if out_scale is not None:
+        COPY.emit(code, out_scale, scale)
+
+
+@lowering("fake_quantize_range_abs_max", layout="own")
+def fake_quantize_range_abs_max(
+    code: Code, x: Value, scale: Value, step: Value | None, window: Value | None, out: Value,
+    out_scale: Value | None, *, bit_length: int, is_test: bool,
+) -> Any:  # fmt: skip
+    """One pass, when scales do not change any more."""
+    if not single(x, scale) or not is_test or window is not None:
+        return False
+    _with_scale(code, x, scale, out, out_scale, bit_length, back=False)
+
+
 def _with_mean(back: bool) -> Any:
     def emit(
         code: Code, x: Value, scale: Value, accum: Value | None, state: Value | None, out: Value,
@@ -115,7 +137,11 @@ def _with_mean(back: bool) -> Any:
     ) -> Any:  # fmt: skip
         """A pass for the scale while it moves, and one for the levels."""
         outs = (out_scale, out_state, out_accum)
-        if not single(x, scale, accum, state) or is_test or accum is None or state is None:
+        if not single(x, scale, accum, state):
+            return False
+        if is_test:
+            return _with_scale(code, x, scale, out, out_scale, bit_length, back)
+        if accum is None or state is None:
             return False
         made = tuple(value or code.scratch(1) for value in outs)
         out.channels_last = x.channels_last

@@ -263,19 +263,20 @@ class Packed:
 
     def __init__(self, names: Collection[str], threads: int = 1) -> None:
         self.names, self.threads = names, threads
-        self._found: dict[str, list[tuple[Any, tuple[Constant, Constant]]]] = {}
+        self._found: dict[Any, list[tuple[Any, tuple[Constant, Constant]]]] = {}
 
-    def of(self, name: str, layout: Any) -> tuple[Constant, Constant]:
+    def of(self, name: str, layout: Any, scales: Any = None) -> tuple[Constant, Constant]:
         """Where a variable lies in a layout, for the code of all sizes of batches.
 
         Args:
             name: of the variable.
             layout: the layout, of oneDNN.
+            scales: the factors that its elements were multiplied by, which can be hashed.
 
         Returns:
             The address that it was brought there from, 0 at first; and the memory.
         """
-        known = self._found.setdefault(name, [])
+        known = self._found.setdefault((name, scales), [])
         for other, found in known:
             if layout.is_like(other):
                 return found

@@ -62,7 +62,13 @@ def result_type(*, unsigned: bool, force_fp32_output: bool, residual: Spec | Non
     if residual is None:
         small = VarType.UINT8 if unsigned else VarType.INT8
         return VarType.FP32 if force_fp32_output else small
-    require(not force_fp32_output, "force_fp32_output cannot be set where ResidualData is added")
+    if residual.dtype == VarType.FP32:
+        require(force_fp32_output, "ResidualData of float32 needs force_fp32_output")
+        return VarType.FP32
+    require(
+        not force_fp32_output,
+        "force_fp32_output cannot be set where ResidualData of 8 bits is added",
+    )
     signed = residual.dtype == VarType.INT8
     return VarType.UINT8 if signed and unsigned else residual.dtype
 

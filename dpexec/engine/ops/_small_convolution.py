@@ -161,8 +161,8 @@ class Fused:
             keeps: whether the result stays float32.
         """
         kind: Any = np.uint8 if self.activation in _UNSIGNED else np.int8
-        residual, limited = None, None
-        if self.residual is not None:
+        residual, limited = self.residual, None
+        if residual is not None and residual.dtype != np.float32:
             limited = self.residual.dtype
             kind = kind if limited == np.int8 else limited
             residual = self.residual.astype(np.float32) * np.float32(scale / self.scale)
