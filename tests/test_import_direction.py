@@ -16,7 +16,7 @@ SOURCES = sorted([*(ROOT / "dpexec").rglob("*.py"), *(ROOT / "viz").rglob("*.py"
 FLOORS = (
     *("core", "dask", "formats", "ir", "feeds", "graph", "ops", "kernels"),
     *("kernels.gpu", "kernels.gpu.generated"),
-    *("passes", "autodiff", "strategy", "threads", "trace"),
+    *("passes", "passes.prediction", "autodiff", "strategy", "threads", "trace"),
     *("compile.regions", "compile.plans", "compile.bindings"),
     *("gpu", "exchange", "run.trainers", "run", "cluster", "cluster.worker", "cluster.client"),
     *("dispatch", "parameter_server", "executors"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, array_module
+from dpexec.engine.passes.prediction import OF_INTEGERS
 from dpexec.inference.model import Model, load_model
 
 __all__ = ["AnalysisConfig", "NativeConfig"]
@@ -72,6 +73,7 @@ class NativeConfig:
             self.param_file,
             from_memory=False,
             threads=self._threads,
+            left_out=None,
         )
 
 
@@ -117,6 +119,7 @@ class AnalysisConfig:
         self._feeds_and_fetches = True
         self._by_name = False
         self._ir_optim = True
+        self._deleted: frozenset[str] = frozenset()
         self._mkldnn = False
         self._threads = 1
         self._silent = False
@@ -173,12 +176,15 @@ class AnalysisConfig:
         return self._from_memory
 
     def _load(self) -> Model:
+        optimizes = self._ir_optim and self._gpu is None
+        left_out = self._deleted if self._mkldnn else self._deleted | OF_INTEGERS
         return load_model(
             self._model_dir,
             self._prog_file,
             self._params_file,
             self._from_memory,
             self._threads,
+            left_out=left_out if optimizes else None,
         )
 
     # ---- the device
@@ -243,18 +249,23 @@ class AnalysisConfig:
     # ---- kept for fluid's sake
 
     def switch_ir_optim(self, x: bool = True) -> None:
-        """Stored only: the program runs as it was saved."""
+        """Whether passes make fewer operators of the model, as they do by default on CPUs.
+
+        They need oneDNN (``dpexec[fast]``). Results may differ in their last bits from those of the
+        program as it was saved. The guide to prediction lists the passes.
+        """
         self._ir_optim = bool(x)
 
     def ir_optim(self) -> bool:
-        """The stored value, True by default."""
+        """Whether passes are applied, True by default."""
         return self._ir_optim
 
     def switch_ir_debug(self, x: bool = True) -> None:
         """Ignored: there are no passes whose programs could be written."""
 
     def delete_pass(self, name: str) -> None:
-        """Ignored: none of the original's passes runs."""
+        """Leave out a pass by its name; a name that no pass has is ignored, as in the original."""
+        self._deleted |= {name}
 
     def set_optim_cache_dir(self, path: str) -> None:
         """Ignored: nothing is cached on disk."""
@@ -290,7 +301,10 @@ class AnalysisConfig:
         return self._threads
 
     def enable_mkldnn(self) -> None:
-        """Stored only: oneDNN is used where it is installed and faster."""
+        """Have nets that ``contrib.slim.quantization`` froze compute with integers of 8 bits.
+
+        Other nets use oneDNN without it, where it is installed. See the guide to prediction.
+        """
         self._mkldnn = True
 
     def mkldnn_enabled(self) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.engine import kernels
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import Place, available_cpus
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.executors.executor import Executor
 from dpexec.engine.ir.program import Program
+from dpexec.engine.kernels import onednn
+from dpexec.engine.passes.prediction import optimized
 from dpexec.io.inference import read_program
 from dpexec.io.loading import read_vars
 from dpexec.io.selection import get_program_persistable_vars
@@ -26,7 +29,7 @@ class Model:
     """A program with its parameters, shared by all its runners.
 
     Attributes:
-        program: the model's program.
+        program: the model's program, after the passes.
         feeds: names of the inputs.
         fetches: names of the outputs.
         parameters: the scope with the persistable variables.
@@ -86,7 +89,12 @@ class Runner:
 
 
 def load_model(
-    model_dir: str, prog_file: Any, params_file: Any, from_memory: bool, threads: int = 1
+    model_dir: str,
+    prog_file: Any,
+    params_file: Any,
+    from_memory: bool,
+    threads: int = 1,
+    left_out: Collection[str] | None = (),
 ) -> Model:
     """Load a model saved by ``save_inference_model``.
 
@@ -96,6 +104,7 @@ def load_model(
         params_file: without ``model_dir``, the file of all parameters or its content.
         from_memory: whether the two are contents instead of files.
         threads: how many work on a request, if there are as many processors.
+        left_out: names of the passes that are not applied; None: none is.
 
     Raises:
         EnforceNotMet: no model is given, or a file is missing or damaged.
@@ -118,8 +127,11 @@ def load_model(
     parameters = Scope()
     for name, value in read_vars(folder, get_program_persistable_vars(program), values).items():
         put(name, value, parameters)
-    desc, program._predictor_threads = program.desc, min(threads, available_cpus())
-    return Model(program, desc.get_feed_target_names(), desc.get_fetch_target_names(), parameters)
+    feeds, fetches = program.desc.get_feed_target_names(), program.desc.get_fetch_target_names()
+    if left_out is not None and onednn.available() and kernels.available():
+        program = optimized(program, parameters, fetches, left_out)
+    program._predictor_threads = min(threads, available_cpus())
+    return Model(program, feeds, fetches, parameters)
 
 
 def _as_bytes(content: str | bytes) -> bytes:
