@@ -137,6 +137,8 @@ class OpFacts:
             lack the output slot for it, which is called like the input with ``Out`` behind.
         single: slots that stay float32 when the operator runs in float16.
         statistics: input slots of running statistics, which the operator updates in training.
+        keeps: tells whether an operator leaves variables that it both reads and writes as they are,
+            such as running statistics when it tests. They are not stored again then.
         parts: of a fused operator, the types of what it does, in that order.
         formula: of a fused operator, what it computes, as a text.
         longs: attributes whose integers Paddle stores in 64 bits.
@@ -184,6 +186,7 @@ class OpFacts:
     grows: str = ""
     single: Set[str] = frozenset()
     statistics: Set[str] = frozenset()
+    keeps: Callable[[Operator], bool] | None = None
     parts: Callable[[Operator], list[str]] | None = None
     formula: Callable[[Operator], str] | None = None
     longs: Set[str] = frozenset()

@@ -21,6 +21,8 @@ from dpexec.engine.ops._norms import check_epsilon, inverse_deviation
 from dpexec.engine.ops._optimizers import scalar
 from dpexec.engine.ops._shapes import require_float
 
+_WAYS = ("is_test", "use_global_stats", "trainable_statistics")
+
 
 def channel_axis(rank: int, layout: str) -> int:
     """The axis of the channels in a layout; rejects unknown layouts."""
@@ -91,6 +93,11 @@ def is_lone(x: Any, layout: str) -> bool:
     return bool(x.size == x.shape[channel_axis(x.ndim, layout)])
 
 
+def takes_moving(is_test: bool, use_global_stats: bool, trainable_statistics: bool) -> bool:
+    """Whether the moving statistics are used, which stay as they are then."""
+    return use_global_stats or (is_test and not trainable_statistics)
+
+
 def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """``x`` with few dimensions, those to reduce, and the shape of channels to broadcast."""
     if channel_axis(x.ndim, layout) == x.ndim - 1:
@@ -111,6 +118,7 @@ def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...
     single="Scale Bias Mean Variance MomentumTensor MeanOut VarianceOut SavedMean SavedVariance "
     "ReserveSpace",
     statistics="Mean Variance",
+    keeps=lambda op: takes_moving(*(bool(op.attrs.get(name)) for name in _WAYS)),
     quantized="outputs",
     flops=of_batch_norm,
 )
@@ -140,7 +148,7 @@ def batch_norm(
     ones are 0.
     Source: Paddle op ``batch_norm``; Ioffe, Szegedy 2015.
     """
-    is_global = use_global_stats or (is_test and not trainable_statistics)
+    is_global = takes_moving(is_test, use_global_stats, trainable_statistics)
     if not is_global and is_lone(x, data_layout):
         unused = (xp.zeros_like(mean) for _ in range(2))
         return x.copy(), mean.copy(), variance.copy(), *unused, None
@@ -193,7 +201,7 @@ def batch_norm_grad(
     trainable_statistics: bool = False,
 ) -> tuple[Any, ...]:
     """Gradient of ``batch_norm``; statistics of the batch depend on ``X``, moving ones do not."""
-    is_global = use_global_stats or (is_test and not trainable_statistics)
+    is_global = takes_moving(is_test, use_global_stats, trainable_statistics)
     if not is_global and is_lone(x, data_layout):
         return d_y.copy(), xp.zeros_like(scale), xp.zeros_like(bias)
     planes, axes, shape = in_planes(x, data_layout)

@@ -7,7 +7,7 @@ rounding.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._optimizers import scalar
 from dpexec.engine.ops._quantization import abs_max, check_bits, largest_level, levels_of
 from dpexec.engine.ops._shapes import require_same_dtype
+
+if TYPE_CHECKING:
+    from dpexec.engine.ir.operator import Operator
 
 _LEFT = {
     "OutScale": (
@@ -84,6 +87,10 @@ def fake_channel_wise_quantize_abs_max(xp: Any, x: Any, *, bit_length: int = 8) 
 # ---- scales that come from several batches
 
 
+def _tests(op: Operator) -> bool:
+    return bool(op.attrs.get("is_test"))
+
+
 def _moving(xp: Any, x: Any, accum: Any, state: Any, rate: float) -> tuple[Any, Any, Any]:
     """Scale, state and sum after a batch, for a mean of the largest magnitudes that decays."""
     kind = x.dtype.type
@@ -143,6 +150,7 @@ _MOVING: dict[str, Any] = {
     "outputs": "Out OutScale OutState? OutAccum?",
     "infer": _infer_moving,
     "no_grad": True,
+    "keeps": _tests,
     "samples": _moving_samples,
 }
 
@@ -204,6 +212,7 @@ def _infer_scale(
     outputs="Out OutScale OutState? OutAccum?",
     infer=_infer_scale,
     no_grad=True,
+    keeps=_tests,
     samples=lambda r: [
         Sample({"X": r.normal((3, 5)), **_sums(r)}),
         Sample({"X": r.normal((2, 3, 2)), **_sums(r)}, {"moving_rate": 0.5}),
@@ -266,6 +275,7 @@ def _range_samples(r: SampleRng) -> list[Sample]:
     outputs="OutScales? Out OutScale",
     infer=_infer_range,
     no_grad=True,
+    keeps=_tests,
     samples=_range_samples,
 )
 def fake_quantize_range_abs_max(

@@ -93,6 +93,7 @@ def _before(xp: Any, y: Any, activation: str, alpha: float) -> tuple[Any, Any]:
     attrs={"use_mkldnn": False},
     samples=_samples,
     operand_ulps=2,
+    keeps=batch_norm.keeps,
     flops=of_batch_norm,
 )
 @passes_on(batch_norm.kernel)

@@ -105,8 +105,8 @@ def deviation(attrs: dict[str, Any]) -> dict[str, str]:
     if len(attrs.get("dim", ())) == 3:
         return {
             "*": (
-                "does not reduce all dimensions where three are named, unless reduce_all "
-                "is set, as layers do; dpexec needs no reduce_all"
+                "reduces nothing where dim names all dimensions, such as dim=[0, 1] of a matrix: "
+                "the result is what its memory held; dpexec reduces them"
             )
         }
     if attrs.get("reduce_all") and attrs.get("keep_dim"):

@@ -16,7 +16,7 @@ from dpexec.engine.compile.plans.layers import Layered
 from dpexec.engine.compile.plans.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.engine.compile.plans.step_binding import bind_step
 from dpexec.engine.compile.regions.env import Env, Shard
-from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step, overwrites
+from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step, kept, overwrites
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_gpus
 from dpexec.engine.graph.describe import describe
 from dpexec.engine.graph.drawable import Drawable
@@ -340,9 +340,10 @@ def _writes(
         overwritten = set()
         if node in in_place and node.op is not None:
             overwritten = {name for out in overwrites(node.op) for name in node.op.outputs[out]}
+        unchanged = kept(node.op) if node.op is not None else ()
         for var in node.outputs:
             declared = variables.get(var.name)
-            if declared is None or not declared.persistable:
+            if declared is None or not declared.persistable or var.name in unchanged:
                 continue
             if var.name in overwritten:
                 direct[(var.device, var.name)] = None

@@ -24,6 +24,7 @@ __all__ = [
     "CollectiveCall",
     "MachineCode",
     "Step",
+    "kept",
     "kernel_error",
     "overwrites",
     "random_stream",
@@ -81,6 +82,12 @@ def overwrites(op: Operator) -> dict[str, str]:
         for out, source in op.definition.inplace.items()
         if op.outputs.get(out) and op.outputs[out] == op.inputs.get(source)
     }
+
+
+def kept(op: Operator) -> Sequence[str]:
+    """Variables that ``op`` writes in name only, for it leaves them as they are."""
+    keeps = op.definition.keeps
+    return op.reads if keeps is not None and keeps(op) else ()
 
 
 def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:
