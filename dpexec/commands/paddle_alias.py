@@ -17,6 +17,9 @@ from types import ModuleType
 
 from dpexec.compat.absent import KNOWN, explain_in
 
+_BINARIES = ("paddle.fluid.core_avx", "paddle.fluid.core_noavx")
+"""The libraries behind ``fluid.core``, which some packages import from."""
+
 
 def target_of(name: str) -> str:
     """Return the module that replaces one of Paddle's.
@@ -27,6 +30,8 @@ def target_of(name: str) -> str:
         >>> target_of("paddle.reader")
         'dpexec.paddle.reader'
     """
+    if name in _BINARIES:
+        return "dpexec.core"
     if name == "paddle.fluid" or name.startswith("paddle.fluid."):
         return "dpexec" + name.removeprefix("paddle.fluid")
     return "dpexec." + name

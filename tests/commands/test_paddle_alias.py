@@ -49,6 +49,14 @@ def test_what_tools_take_from_inside_of_fluid():
 
 
 @pytest.mark.usefixtures("alias")
+@pytest.mark.parametrize("library", ["core_avx", "core_noavx"])
+def test_the_library_behind_core_is_core(library):
+    module = importlib.import_module(f"paddle.fluid.{library}")
+    assert module is dpexec.core
+    assert module.AnalysisConfig is dpexec.core.AnalysisConfig
+
+
+@pytest.mark.usefixtures("alias")
 def test_paddle_itself_is_ours():
     import paddle
     import paddle.dataset.mnist as mnist
