@@ -51,8 +51,7 @@ class Animation(View):
         ...     _ = exe.run(startup)
         ...     for step in range(3):
         ...         _ = exe.run(two, feed={"x": np.ones([4, 2], "float32")}, fetch_list=[loss])
-        >>> isinstance(viz.animate(two), viz.Animation)
-        True
+        >>> viz.animate(two).save("step.gif")  # doctest: +SKIP
     """
 
     formats = (*View.formats, ".gif")
