@@ -12,7 +12,7 @@ from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text
 from dpexec.viz.pages.view import View
 from dpexec.viz.tune_svg import render
 from dpexec.viz.tuning.confidence import Sure
-from dpexec.viz.tuning.search import Found, Search, Tried
+from dpexec.viz.tuning.search import FINAL_PAIRS, Found, Search, Tried
 from dpexec.viz.tuning.trial import Subject, untouched
 
 from dpexec.engine.core.scope import Scope
@@ -72,6 +72,10 @@ class Tuning(View):
             if not self.found.same:
                 same = "Results differ: by rounding, or since unseeded operators drew other numbers"
             notes.append(f"{same}.")
+            notes.append(
+                f"Both ran in turns, {counted(FINAL_PAIRS, 'time')}. The saving is the median over "
+                f"these pairs, {_ratio(self.found.ratio)}, and not that of the two medians."
+            )
             if self.found.ratio.median < _MUCH:
                 notes.append("Tune once more with this set: now other settings may help, too.")
         if self._acting:
