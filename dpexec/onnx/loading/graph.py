@@ -178,8 +178,15 @@ class Graph:
         return list(made) if isinstance(made, (list, tuple)) else [made]
 
     def _bind(self, node: Node, made: Sequence[Any]) -> None:
-        """Give the outputs their names."""
+        """Give the outputs their names.
+
+        Raises:
+            LoadError: another node, an input or an initializer of the graph has such a name.
+        """
+        own = self.values.maps[0] if isinstance(self.values, ChainMap) else self.values
         for name, result in zip(node.outputs, made, strict=False):
+            if name in own:
+                raise LoadError(f"{node} makes {name!r}, which the graph has already")
             if name and result is not None:
                 self.values[name] = self._value(node, name, result)
         missing = [n for n in node.outputs if n and n not in self.values]

@@ -54,6 +54,12 @@ def read(source: Any) -> tuple[Any, str]:
     else:
         path = Path(os.fspath(source))
         try:
+            size = path.stat().st_size
+            if size >= onnx.checker.MAXIMUM_PROTOBUF:
+                raise LoadError(
+                    f"{path} has {size:,} bytes, but a file of protobuf ends at 2 GiB: write the "
+                    "model with external data"
+                )
             data = path.read_bytes()
         except OSError as error:
             raise LoadError(f"cannot read {path}: {error.strerror}") from None

@@ -125,6 +125,20 @@ def test_what_is_missing(nodes, arrays, problem):
         load(model(nodes, X, Y, arrays))
 
 
+def test_two_nodes_with_one_output():
+    nodes = [node("Relu", ["x"], ["y"]), node("Exp", ["x"], ["y"])]
+    with pytest.raises(LoadError, match="Exp 'y' makes 'y', which the graph has already"):
+        load(model(nodes, X, Y))
+
+
+def test_a_file_of_more_than_two_gigabytes(tmp_path):
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        file.truncate(2**31 + 5)  # no blocks on the disk
+    with pytest.raises(LoadError, match=r"has 2,147,483,653 bytes, but .* external data"):
+        load(path)
+
+
 def test_numbers_that_do_not_fit_their_shape():
     made = model([node("Add", ["x", "w"], ["y"])], X, Y, {"w": np.ones(2, "float32")})
     made.graph.initializer[0].raw_data = b"123"
