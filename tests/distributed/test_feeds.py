@@ -1,5 +1,6 @@
 """Fed Dask collections go to the replicas' workers, not through the client."""
 
+import dask
 import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
@@ -85,6 +86,17 @@ def test_rows_do_not_come_to_the_client(pair, collectives):
     with client_bytes() as counted:
         executor.run(compiled, feed={"x": lazy.compute()}, fetch_list=[total])
     assert counted["bytes"] > lazy.nbytes  # what is counted would have been seen
+
+
+def test_futures_are_fed_as_delayed_values(pair):
+    net, (feed,) = classifier(), batches(1)
+    x, y = pair.scatter([feed["x"], feed["y"]])
+    with pytest.raises(TypeError, match=r"a Future: feed dask\.delayed\(future\)"):
+        train(net, [{"x": x, "y": y}], 2, scheduler=pair)
+    delayed = {"x": dask.delayed(x), "y": dask.delayed(y)}
+    assert_same_bits(train(net, [delayed], 2, scheduler=pair), train(net, [feed], 2))
+    with pytest.raises(TypeError, match=r"make Delayed of futures by dask\.delayed\(future\)"):
+        fluid.Executor(fluid.CPUPlace()).train_from_dask(net.main, [x, y])
 
 
 def test_slices_take_rows_of_the_blocks_where_they_lie():

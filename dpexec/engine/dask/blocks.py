@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "is_array",
     "is_bag",
     "is_frame",
+    "is_future",
     "matrix",
     "parts_of",
     "row_blocks",
@@ -102,6 +104,12 @@ def is_bag(value: Any) -> bool:
 def is_frame(value: Any) -> bool:
     """Whether a value is a Dask dataframe or a column of one."""
     return hasattr(type(value), "to_dask_array")
+
+
+def is_future(value: Any) -> bool:
+    """Whether a value is a future of a Dask client."""
+    distributed = sys.modules.get("distributed")  # who has one has imported it
+    return distributed is not None and isinstance(value, distributed.Future)
 
 
 def computed_with(

@@ -12,6 +12,7 @@ from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.lod import Lod, lod_name, rows_name
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.dask.blocks import is_future
 from dpexec.engine.dask.held import HeldRows
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.variable import Variable
@@ -110,6 +111,8 @@ def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _kind(value: Any) -> str:
+    if is_future(value):
+        return "a Future: feed dask.delayed(future), which is a Dask collection"
     return f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
 
 

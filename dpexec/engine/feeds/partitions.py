@@ -9,7 +9,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 
 from dpexec.engine.core.dtypes import to_numpy
-from dpexec.engine.dask.blocks import is_array, is_bag, is_frame
+from dpexec.engine.dask.blocks import is_array, is_bag, is_frame, is_future
 from dpexec.engine.feeds.partition_arrays import (
     FedRows,
     check_kind,
@@ -150,9 +150,11 @@ def _parts(value: Any) -> Sequence[Any]:
         return list(value.to_delayed())
     elif is_dask_collection(value):
         return [value]
+    few = value if isinstance(value, (list, tuple)) else [value]
+    hint = "; make Delayed of futures by dask.delayed(future)" if any(map(is_future, few)) else ""
     raise TypeError(
         "collection must be a Dask dataframe, array, bag or Delayed, a list of Delayed, or a dict "
-        f"of these by the names of variables, but received {type(value)}"
+        f"of these by the names of variables, but received {type(value)}{hint}"
     )
 
 
