@@ -58,9 +58,9 @@ def result(label, ms, loss=1.0, parallel=True, other=0.0):
 
 
 def test_predictors_and_onnxruntime_compute_the_same():
-    ours, theirs = predictors.predictors_of("wide_deep", rows=2, threads=1)
+    ours, theirs, integers = predictors.predictors_of("wide_deep", rows=2, threads=1)
     np.testing.assert_allclose(ours(), theirs(), rtol=1e-3)
-    assert ours().shape == (2, 1)
+    assert ours().shape == integers().shape == (2, 1)
 
 
 def test_command_trains_a_workload_and_writes_json(tmp_path, no_lock):

@@ -316,8 +316,13 @@ def test_an_interrupt_loses_no_batch(pair):
     loop = prepared(pair, given=DENSE * 40, iterable=False)
     loop.loader.start()
     loop.step(None)
-    timer = threading.Timer(0.3, _thread.interrupt_main)
-    timer.start()
+
+    def interrupt():
+        while loop.scope.run_count(loop.net.main) < 10:
+            time.sleep(1e-3)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         epoch(loop)
     steps, left = loop.scope.run_count(loop.net.main), loop.loader.queue.size()

@@ -77,7 +77,7 @@ def test_batches_of_new_sizes_cost_little_around_the_step(pair):
     def step(feed):
         exe.run(compiled, feed, [net.loss.name], scope=scope)
 
-    given = batches([*SIZES, *range(12, 60, 7)])
+    given = batches([*SIZES, *range(12, 60, 3)])
     for feed in given[: len(SIZES)]:
         step(feed)
     found = min((calls_of(lambda f=f: step(f)) for f in given[len(SIZES) :]), key=len)
