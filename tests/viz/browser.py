@@ -42,9 +42,9 @@ class Browser:
         """Load a file and wait until its page has started."""
         self.log()
         self.requests()
-        self.js("delete document.documentElement.dataset.ready")  # of the page that was there
+        self.js("delete document.documentElement?.dataset.ready")  # of the page that was there
         self.go(path.as_uri())
-        self.wait("document.documentElement.dataset.ready")
+        self.wait("document.documentElement?.dataset.ready")
         return self
 
     def wait(self, condition: str, seconds: float = 30.0) -> Any:

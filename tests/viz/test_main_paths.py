@@ -381,7 +381,7 @@ def test_bars_show_the_time_of_every_step(page):
 def test_bars_of_steps_open_their_step(straggler):
     straggler.click_on(".step-bar:nth-child(2)")
     assert straggler.text("[role=tab][aria-selected=true]") == "Timeline"
-    begun = "/^12 s in view from 9 s, steps 0 to 2/"  # a tenth of the step before it, and behind
+    begun = "/^12.0 s in view from 9.0 s/"  # the step, and a tenth of its time on each side
     straggler.wait(f"{begun}.test(document.querySelector('.timeline .summary').textContent)")
 
 
