@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -165,3 +166,9 @@ def warming_up() -> Trace:
     fast = straggling(4)
     slow = [replace(e, start=e.start * 5 - 50, stop=e.stop * 5 - 50) for e in fast if not e.step]
     return replace(fast, events=(*slow, *(e for e in fast if e.step)))
+
+
+def in_seconds(text):
+    """A difference of times as views write it, such as "−1.5 ms"."""
+    sign, number, unit = re.match(r"([+−]?)([\d.]+) (s|ms)", text).groups()
+    return (-1 if sign == "−" else 1) * float(number) / {"s": 1, "ms": 1000}[unit]

@@ -12,12 +12,12 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpexec.engine import kernels
 from dpexec.engine.exchange.channels import BOX, DATA, HEADER, LENT, WAKE, Channel
 from dpexec.engine.exchange.messages import Large, Room
-from dpexec.engine.exchange.shared import LEAST, Borrower, Inbox, Lender, Outbox
+from dpexec.engine.exchange.shared import LEAST, Borrower, Lender
 from dpexec.engine.exchange.wire import (
     SMALL,
     GangError,
@@ -28,7 +28,9 @@ from dpexec.engine.exchange.wire import (
     opened,
     silent,
 )
-from dpexec.engine.exchange.words import Bells
+
+if TYPE_CHECKING:
+    from dpexec.engine.exchange.words import Bells, Inbox, Outbox
 
 __all__ = ["Line", "wait"]
 
@@ -77,11 +79,13 @@ class Line:
 
     def _new_box(self) -> Outbox | None:
         """A box for small messages; its descriptor is sent first. None if there cannot be one."""
+        if not kernels.available():
+            return None
+        from dpexec.engine.exchange.words import Outbox  # needs numba
+
         try:
-            box = Outbox() if kernels.available() else None
+            box = Outbox()
         except OSError:
-            box = None
-        if box is None:
             return None
         self._sending.append(Sending((0, 0), (), BOX, box.descriptor))
         return box
@@ -257,6 +261,8 @@ class Line:
         descriptor = self._descriptors.popleft()
         try:
             if kernels.available():
+                from dpexec.engine.exchange.words import Bells, Inbox  # need numba
+
                 self.inbox = Inbox(descriptor, self.came)
                 self._bells = Bells([self.inbox])
         except (OSError, ValueError) as error:

@@ -7,10 +7,6 @@ process that uses it, however that process ends.
 Messages of a line may lie in rooms, which are such memory. The receiver uses a message there,
 without a copy. When nothing refers to the message any more, that is written into the room, which
 then takes another message. So arrays of a message may be kept for any time.
-
-Small messages lie in a *box*, if both ends have numba. It holds one message, and a word counts what
-was sent, in the box or through the socket. So a receiver can spin for that word before it sleeps
-(:class:`.words.Bells`). Who sleeps says so by another word, and is then woken through the socket.
 """
 
 from __future__ import annotations
@@ -31,11 +27,8 @@ import numpy as np
 
 from dpexec.engine.exchange.channels import LINE, Channel
 from dpexec.engine.exchange.wire import GangError, Tag, gone, silent
-from dpexec.engine.kernels.atomics import read, write
-from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.mailboxes import ASLEEP, BYTES, HELD, KIND, TAKEN, post
 
-__all__ = ["LEAST", "Borrower", "Bytes", "Inbox", "Lender", "Outbox", "Places", "share_memory"]
+__all__ = ["LEAST", "Borrower", "Bytes", "Lender", "Places", "mapped", "share_memory"]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
@@ -45,8 +38,6 @@ LEAST = 1 << 12
 _MOST = 1 << 26  # bytes of the largest message that gets a room
 _SMALLEST = 1 << 16  # bytes of the smallest room
 _ROOMS = 16  # the most rooms of a sender
-_BOX = 1 << 12  # bytes of a box; larger messages get rooms
-_CONTENTS = 128  # bytes of its words
 
 
 class Places:
@@ -89,7 +80,7 @@ def share_memory(
         fd = os.memfd_create("dpexec-gang", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, sizes[rank])
-            found[rank] = _mapped(fd, sizes[rank])
+            found[rank] = mapped(fd, sizes[rank])
             for channel in channels.values():
                 _hand_over(channel, fd, tag)
         finally:
@@ -99,13 +90,13 @@ def share_memory(
         if sizes[other]:
             fd = _take(channel, tag, deadline, limit)
             try:
-                found[other] = _mapped(fd, sizes[other])
+                found[other] = mapped(fd, sizes[other])
             finally:
                 os.close(fd)
     return found
 
 
-def _mapped(fd: int, size: int) -> Bytes:
+def mapped(fd: int, size: int) -> Bytes:
     """The memory behind a descriptor.
 
     Raises:
@@ -210,7 +201,7 @@ class Lender:
         room = os.memfd_create("dpexec-messages", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(room, 0, size)
-            self._rooms[number : number + 1] = [_Room(_mapped(room, size))]
+            self._rooms[number : number + 1] = [_Room(mapped(room, size))]
         except BaseException:
             os.close(room)
             raise
@@ -243,7 +234,7 @@ class Borrower:
         if is_new and descriptors:
             room = descriptors.popleft()
             try:
-                self._rooms[number] = _mapped(room, size)
+                self._rooms[number] = mapped(room, size)
             except (OSError, ValueError) as error:
                 raise GangError(f"no way to memory of {self._sender}: {error}") from error
             finally:
@@ -260,102 +251,3 @@ class Borrower:
 def _leave(memory: Bytes, turn: int, message: Any) -> None:
     """Write into a room that its message is no longer used."""
     memory[:8].data.cast("Q")[0] = turn
-
-
-class Outbox:
-    """The sender's end of a box.
-
-    Raises:
-        OSError: there is not enough memory.
-    """
-
-    def __init__(self) -> None:
-        self.descriptor = os.memfd_create("dpexec-mailbox", os.MFD_CLOEXEC)
-        """Of its memory, for the receiver; who sends it closes it."""
-        try:
-            os.posix_fallocate(self.descriptor, 0, _BOX)
-            memory = _mapped(self.descriptor, _BOX)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
-        self._memory, self._address = memory.data, address(memory)
-        self._words = memory.data.cast("q")
-        self._words[TAKEN] = -1  # not free before the receiver knows it
-
-    def put(
-        self, number: int, kind: int, buffers: Sequence[memoryview | bytes], nbytes: int
-    ) -> bool | None:
-        """Put a message into the box; all before it must have been sent.
-
-        Args:
-            number: of the message.
-            kind: of its frame.
-            buffers: its bytes.
-            nbytes: how many bytes it has.
-
-        Returns:
-            Whether the receiver has to be woken. None: the box is not free, or too small.
-        """
-        words = self._words
-        if nbytes > _BOX - _CONTENTS or words[TAKEN] < words[HELD]:
-            return None
-        memory, at = self._memory, _CONTENTS
-        for buffer in buffers:
-            end = at + len(buffer)
-            memory[at:end] = buffer
-            at = end
-        return bool(post.native(self._address, kind, nbytes, number + 1))
-
-    def count(self, sent: int) -> None:
-        """Tell the receiver how many messages were sent, the latest one through the socket."""
-        write.native(self._address, sent)
-
-
-class Inbox:
-    """The receiver's end of a box.
-
-    Args:
-        descriptor: of its memory, see :class:`Outbox`; it stays open.
-        number: how many messages have come.
-
-    Attributes:
-        address: of the word that counts what was sent.
-
-    Raises:
-        OSError, ValueError: it cannot be mapped.
-    """
-
-    def __init__(self, descriptor: int, number: int) -> None:
-        memory = _mapped(descriptor, _BOX)
-        self._memory, self.address = memory.data, address(memory)
-        self._words = memory.data.cast("q")
-        self._words[TAKEN] = number
-
-    def take(self, number: int) -> tuple[int, bytes] | None:
-        """Kind and bytes of a message; None if it is not in the box.
-
-        Args:
-            number: of the message: all before it were taken.
-        """
-        words = self._words
-        if words[HELD] != number + 1 or read.native(self.address) <= number:
-            return None
-        found = bytes(self._memory[_CONTENTS : _CONTENTS + words[BYTES]])
-        kind, words[TAKEN] = words[KIND], number + 1
-        return kind, found
-
-    def sleep(self, number: int) -> bool:
-        """Say that the receiver is about to sleep; False if the next message was sent already.
-
-        Args:
-            number: of the next message.
-        """
-        write.native(self.address + 8 * ASLEEP, 1)
-        if read.native(self.address) > number:
-            self.wake()
-            return False
-        return True
-
-    def wake(self) -> None:
-        """Say that the receiver is awake."""
-        self._words[ASLEEP] = 0

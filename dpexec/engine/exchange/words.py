@@ -1,11 +1,16 @@
-"""Waiting for words of other members: numbers in memory that all see (needs numba).
+"""Words of other members, and boxes for messages: numbers in memory that all see (needs numba).
 
 A word is the number of the latest step, or talk, in which its member has come to a certain point. A
 member that waits spins for a while, then naps, and checks whether the others are still there.
+
+Small messages of a line lie in a *box*. It holds one message, and a word counts what was sent, in
+the box or through the socket. So a receiver can spin for that word before it sleeps
+(:class:`Bells`). Who sleeps says so by another word, and is then woken through the socket.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -13,21 +18,23 @@ from typing import Protocol
 import numpy as np
 
 from dpexec.engine.exchange.channels import Channel
-from dpexec.engine.exchange.shared import Bytes, Inbox
+from dpexec.engine.exchange.shared import Bytes, mapped
 from dpexec.engine.exchange.wire import Tag, look_after
 from dpexec.engine.kernels.atomics import reached, read, write
 from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.mailboxes import rung
+from dpexec.engine.kernels.mailboxes import ASLEEP, BYTES, HELD, KIND, TAKEN, post, rung
 from dpexec.engine.threads.prepared import nap
 
-__all__ = ["Bells", "Talk", "lacking", "read", "wait_for", "write"]
+__all__ = ["Bells", "Inbox", "Outbox", "Talk", "lacking", "read", "wait_for", "write"]
 
 _PATIENCE = 10_000  # turns of spinning, some 0.2 ms
+_NUMBERS = 1022  # the most numbers that a member tells at once; with word and count 8 KB
+_BOX = 1 << 12  # bytes of a box; larger messages get rooms
+_CONTENTS = 128  # bytes of its words
 _SHORT = 1e-3
 """Seconds: who waits for a message spins so long, and not at all if the latest one took longer."""
 _TURNS = 40_000
 """Turns of spinning in that time, as :func:`wait_politely` counts them."""
-_NUMBERS = 1022  # the most numbers that a member tells at once; with word and count 8 KB
 
 
 def lacking(words: Mapping[int, int], turn: int) -> list[int]:
@@ -111,6 +118,105 @@ class Talk:
         if any(place[1] > _NUMBERS for place in found):
             return None
         return [place[2 : 2 + place[1]].tolist() for place in found]
+
+
+class Outbox:
+    """The sender's end of a box.
+
+    Raises:
+        OSError: there is not enough memory.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("dpexec-mailbox", os.MFD_CLOEXEC)
+        """Of its memory, for the receiver; who sends it closes it."""
+        try:
+            os.posix_fallocate(self.descriptor, 0, _BOX)
+            memory = mapped(self.descriptor, _BOX)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+        self._memory, self._address = memory.data, address(memory)
+        self._words = memory.data.cast("q")
+        self._words[TAKEN] = -1  # not free before the receiver knows it
+
+    def put(
+        self, number: int, kind: int, buffers: Sequence[memoryview | bytes], nbytes: int
+    ) -> bool | None:
+        """Put a message into the box; all before it must have been sent.
+
+        Args:
+            number: of the message.
+            kind: of its frame.
+            buffers: its bytes.
+            nbytes: how many bytes it has.
+
+        Returns:
+            Whether the receiver has to be woken. None: the box is not free, or too small.
+        """
+        words = self._words
+        if nbytes > _BOX - _CONTENTS or words[TAKEN] < words[HELD]:
+            return None
+        memory, at = self._memory, _CONTENTS
+        for buffer in buffers:
+            end = at + len(buffer)
+            memory[at:end] = buffer
+            at = end
+        return bool(post.native(self._address, kind, nbytes, number + 1))
+
+    def count(self, sent: int) -> None:
+        """Tell the receiver how many messages were sent, the latest one through the socket."""
+        write.native(self._address, sent)
+
+
+class Inbox:
+    """The receiver's end of a box.
+
+    Args:
+        descriptor: of its memory, see :class:`Outbox`; it stays open.
+        number: how many messages have come.
+
+    Attributes:
+        address: of the word that counts what was sent.
+
+    Raises:
+        OSError, ValueError: it cannot be mapped.
+    """
+
+    def __init__(self, descriptor: int, number: int) -> None:
+        memory = mapped(descriptor, _BOX)
+        self._memory, self.address = memory.data, address(memory)
+        self._words = memory.data.cast("q")
+        self._words[TAKEN] = number
+
+    def take(self, number: int) -> tuple[int, bytes] | None:
+        """Kind and bytes of a message; None if it is not in the box.
+
+        Args:
+            number: of the message: all before it were taken.
+        """
+        words = self._words
+        if words[HELD] != number + 1 or read.native(self.address) <= number:
+            return None
+        found = bytes(self._memory[_CONTENTS : _CONTENTS + words[BYTES]])
+        kind, words[TAKEN] = words[KIND], number + 1
+        return kind, found
+
+    def sleep(self, number: int) -> bool:
+        """Say that the receiver is about to sleep; False if the next message was sent already.
+
+        Args:
+            number: of the next message.
+        """
+        write.native(self.address + 8 * ASLEEP, 1)
+        if read.native(self.address) > number:
+            self.wake()
+            return False
+        return True
+
+    def wake(self) -> None:
+        """Say that the receiver is awake."""
+        self._words[ASLEEP] = 0
 
 
 class Counted(Protocol):

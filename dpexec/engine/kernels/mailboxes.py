@@ -1,4 +1,4 @@
-"""Words of boxes for messages between processes, see :mod:`dpexec.engine.exchange.shared`."""
+"""Words of boxes for messages between processes, see :mod:`dpexec.engine.exchange.words`."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ FOR_EVER = {
     "engine/kernels/implementations.py::_load": "packages",
     "engine/kernels/lstm.py::_projection": "kernels, by activation",
     "engine/kernels/lstm.py::_step": "kernels, by activations",
-    "engine/kernels/onednn.py::_address": "functions of a library",
-    "engine/kernels/onednn.py::_attributes": "factors of products, which programs hold",
+    "engine/kernels/onednn_library.py::entry_address": "functions of a library",
     "paddle/dataset/": "files of data sets",
 }
 """What ``functools.cache`` keeps as long as the process is there, though it has arguments."""

@@ -27,11 +27,11 @@ from dpexec.engine.dask.waiting import DASK_GAVE_UP
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.rendezvous import Visitor
 from dpexec.engine.exchange.wire import GangError
-from dpexec.engine.exchange.words import Bells
 from dpexec.engine.threads.interrupts import InterruptGate
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
+    from dpexec.engine.exchange.words import Bells
 
 __all__ = ["GangLines", "hang_up"]
 
@@ -210,6 +210,8 @@ class GangLines:
             boxes = [line.inbox for line in lines if line.inbox is not None]
             if len(boxes) < len(lines):
                 return
+            from dpexec.engine.exchange.words import Bells  # needs numba
+
             self._bells = Bells(boxes)
         if len(waiting) == len(lines) and self._bells.wait(lines):
             for rank in range(len(lines)):
