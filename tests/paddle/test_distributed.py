@@ -9,11 +9,17 @@ from dpexec.commands.launch import Job
 from dpexec.paddle.distributed import cloud_utils, launch, launch_ps, utils
 
 TELL = """
-import os, sys
+import os, pathlib, sys, time
 names = ["PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_CURRENT_ENDPOINT"]
 names += ["PADDLE_TRAINER_ENDPOINTS", "FLAGS_selected_gpus"]
-print(sys.argv[1:], *(os.environ.get(name) for name in names))
-sys.exit(int(sys.argv[1]) if os.environ["PADDLE_TRAINER_ID"] == "1" else 0)
+print(sys.argv[1:], *(os.environ.get(name) for name in names), flush=True)
+told = pathlib.Path(__file__).with_name("told")
+if os.environ["PADDLE_TRAINER_ID"] == "0":
+    told.touch()
+    sys.exit(0)
+while not told.exists():  # whoever fails ends the others
+    time.sleep(0.01)
+sys.exit(int(sys.argv[1]))
 """
 
 
