@@ -124,7 +124,7 @@ def test_of_several_programs_the_trace_holds_the_graph_of_the_longest(run, tmp_p
     with fluid.profiler.profiler("CPU", profile_path=str(path)):
         with fluid.scope_guard(fluid.Scope()):
             compiled_net(devices=1)  # runs its startup program
-        for _ in range(100):
+        for _ in range(400):
             run()
     loaded = trace.load(path)
     names = {node["id"]: node["name"] for node in loaded.graph["nodes"]}
@@ -135,7 +135,7 @@ def test_of_several_programs_the_trace_holds_the_graph_of_the_longest(run, tmp_p
             assert event.node is None and event.key not in tasks
         elif event.kind == "op":
             assert event.name.startswith(names[event.node]) and event.key in tasks
-    assert {"sgd", "uniform_random"} <= {row.name for row in viz.table(path, steps=range(101)).rows}
+    assert {"sgd", "uniform_random"} <= {row.name for row in viz.table(path, steps=range(401)).rows}
     assert "uniform_random" not in viz.draw(path).svg
     assert viz.report(path).html
 

@@ -55,18 +55,22 @@ def no_cycles_sought() -> Iterator[None]:
     program of 10,000 operators. Afterwards they belong to the oldest generation, so that
     collections of young objects skip them, too.
     """
-    enabled = gc.isenabled()
-    gc.disable()
+    with _turning:
+        _paused.append(gc.isenabled())
+        gc.disable()
     try:
         yield
     finally:
-        if enabled:
-            if not _others_froze():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
+        with _turning:
+            if _paused.pop():  # of several threads the last one to leave turns it on again
+                if not _others_froze():
+                    gc.freeze()
+                    gc.unfreeze()
+                gc.enable()
 
 
+_turning = threading.RLock()
+_paused: list[bool] = []  # whether the search was on, for each call that has not ended
 _frozen = threading.Event()  # set once somebody was seen to keep objects frozen
 
 

@@ -19,6 +19,16 @@ def test_search_goes_on_afterwards_even_after_an_error():
     assert gc.isenabled()
 
 
+def test_search_is_off_until_the_last_thread_has_left():
+    first, second = no_cycles_sought(), no_cycles_sought()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
+
+
 def test_search_that_was_off_stays_off():
     gc.disable()
     try:
