@@ -8,6 +8,14 @@ import pytest
 
 from dpexec.engine.core import memory
 from dpexec.engine.core.memory import _Counted, count_memory, no_cycles_sought
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def nobody_compiles():
+    """Threads that tests before have left may be compiling, with the search off."""
+    until(lambda: not memory._paused)
+    assert gc.isenabled(), "a test before has turned it off for good"
 
 
 def test_search_goes_on_afterwards_even_after_an_error():
