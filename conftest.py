@@ -3,6 +3,7 @@
 import pytest
 
 import dpexec
+from dpexec.engine.ir import callsite
 
 
 @pytest.hookimpl(wrapper=True)
@@ -32,3 +33,9 @@ def _data_of_examples(request, monkeypatch):
     if request.node.name.startswith("dpexec.paddle.dataset."):
         home = request.getfixturevalue("small_data_sets")
         monkeypatch.setattr(dpexec.paddle.dataset.common, "DATA_HOME", str(home))
+
+
+@pytest.fixture(autouse=True)
+def _own_name_scopes(monkeypatch):
+    """Name scopes are counted for a whole process: each test, and each example, counts its own."""
+    monkeypatch.setattr(callsite, "_name_scopes", [callsite._NameScope("/")])
