@@ -72,11 +72,13 @@ def test_dask_graphs(capsys):
 
 def test_checkpoints(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    program, _ = programs("docs/checkpoints.md")
+    program, shuffled, _ = programs("docs/checkpoints.md")
     exec(program, trained)
     assert trained["start"] == 0
     exec(program, trained)
     assert (trained["start"], trained["extra"]) == (100, {"epoch": 0})
+    exec(shuffled, trained)
+    assert (trained["start"], trained["checkpoints"].steps) == (0, [50, 100])
 
 
 def test_checkpoints_of_epochs(tmp_path, monkeypatch):
@@ -92,7 +94,7 @@ def test_checkpoints_of_epochs(tmp_path, monkeypatch):
         loss.name, places=fluid.cpu_places(2)
     )
     names: dict = {"Checkpoints": Checkpoints, "compiled": compiled, "exe": exe}
-    _, program = programs("docs/checkpoints.md")
+    *_, program = programs("docs/checkpoints.md")
     exec(program, names)
     assert (names["start"], names["checkpoints"].steps) == (0, [1, 2, 3])
     exec(program, names)

@@ -85,12 +85,14 @@ def test_workers_of_one_process(expected, name, mode, collectives):
     assert_same_bits(run, expected(name, 3))
 
 
-def test_the_guide(pair):
-    program, _ = programs("docs/cluster.md")
+def test_the_guide(pair, capsys):
+    program, recorded, _ = programs("docs/cluster.md")
     net, exe = classifier(), fluid.Executor(fluid.CPUPlace())
     exe.run(net.startup)
     names = {"fluid": fluid, "main": net.main, "loss": net.loss, "exe": exe, "batch": batches(1)[0]}
     exec(program.replace("tcp://10.0.0.1:8786", pair.scheduler.address), names)
     with names["client"]:
         assert len(names["compiled"].graph.places) == 2
+        exec(recorded, names)
+        assert "What to change:" in capsys.readouterr().out
         exe.close()
