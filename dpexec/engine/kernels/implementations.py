@@ -37,6 +37,8 @@ _PACKAGES: dict[Backend, tuple[str, ...]] = {
     "gpu": ("dpexec.engine.kernels.gpu", "dpexec.engine.kernels.gpu.generated"),
 }
 _WITHOUT_NUMBA = frozenset(["dpexec.engine.kernels.gpu"])
+_COMPILER = "by_numba"
+"""A module without implementations; it imports numba, which code from the disk does not need."""
 
 _table: dict[tuple[str, Backend, bool], Any] = {}
 
@@ -151,7 +153,7 @@ def _load(package: str) -> None:
         kernels.load()
     with Uninterrupted():  # repeating an interrupted import would register twice
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if not module.ispkg:
+            if not module.ispkg and module.name != _COMPILER:
                 importlib.import_module(f"{package}.{module.name}")
 
 

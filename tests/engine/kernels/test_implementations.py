@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpexec import extend
+from dpexec.engine import kernels
 from dpexec.engine.ir import opdef
 from dpexec.engine.kernels import gpu, implementations
 from dpexec.engine.kernels.implementations import find, kernel_of
@@ -113,3 +114,11 @@ def test_the_door_and_the_table_do_without_numba():
         [sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True, cwd=Path.cwd()
     )
     assert (run.stdout.split(), run.stderr) == (["conv2d"], "")
+
+
+def test_lowerings_are_found_before_numba_is_imported():
+    program = "import sys; from dpexec.ops import backends_of; print(backends_of('relu'))"
+    program += "; print('numba' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.split()[-1] == "False", run.stdout + run.stderr
+    assert "code" in run.stdout or not kernels.available()
