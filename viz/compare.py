@@ -15,7 +15,7 @@ from dpexec.viz.measured.changes import Change, change_of, lone_of, per_step
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
-from dpexec.viz.pages.units import counted, cut, percent, seconds_text
+from dpexec.viz.pages.units import counted, cut, percent, room, seconds_text, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.pages.words import PARTS
 from dpexec.viz.tuning.confidence import Sure, sure
@@ -25,6 +25,7 @@ from dpexec.engine.trace import Trace
 _CAUSES = 10
 _EQUAL = 0.0005  # of a step; less would be written as 0.0%
 _BLAMED = 3
+_SHORTEST = 16  # characters of a label that are always printed
 _WORTH = 0.03  # of a step; changes between steps that are smaller are not mentioned
 _RELATED = 0.1
 """Two runs belong to one network if they have at least this share of all operators in common."""
@@ -255,7 +256,7 @@ class Comparison(View):
         }
 
     def __str__(self) -> str:
-        lines = [self.title, *self.notes, "", *self._reasons()]
+        lines = [*wrapped(self.title, *self.notes), "", *self._reasons()]
         labels = [change.short(LONGEST) for change in self.changes[:ROWS]]
         width = max(map(len, labels), default=0)
         for change, label in zip(self.changes, labels, strict=False):
@@ -274,12 +275,13 @@ class Comparison(View):
         causes = self.causes
         if not causes:
             return []
-        labels = [cut(cause_text(cause), LONGEST) for cause in causes]
-        width = max(map(len, labels))
-        rows = [
-            f"{label:<{width}}  {_spread(cause)}{'' if cause.is_certain else '  (noise)'}"
-            for label, cause in zip(labels, causes, strict=True)
+        figures = [
+            f"  {_spread(cause)}{'' if cause.is_certain else '  (noise)'}" for cause in causes
         ]
+        longest = max(_SHORTEST, min(LONGEST, room() - max(map(len, figures))))
+        labels = [cut(cause_text(cause), longest) for cause in causes]
+        width = max(map(len, labels))
+        rows = [f"{label:<{width}}{said}" for label, said in zip(labels, figures, strict=True)]
         total = self.steps[1] - self.steps[0]
         return [f"Why, of {_signed(total)} a step:", *rows, "", "Operators:"]
 

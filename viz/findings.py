@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from dpexec.viz.findings_svg import render
-from dpexec.viz.measured.advice import WORTH_SAYING
+from dpexec.viz.measured.advising.waits import WORTH_SAYING
 from dpexec.viz.measured.analysis import Analysis, analysis_of
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
@@ -24,7 +24,7 @@ from dpexec.viz.pages.page_data import (
     StepsData,
     TextData,
 )
-from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text
+from dpexec.viz.pages.units import counted, percent, seconds_text, shortened, spread_text, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.pages.words import PARTS
 
@@ -32,6 +32,8 @@ from dpexec.engine.trace import Trace
 
 _WAITS = 8
 _EFFECTS = 6
+_NAME = 46  # characters of a name in text
+GROUPED: tuple[By, ...] = ("type", "layer")
 _MUCH = 0.25  # of the whole time; less is no headline
 _LEAST = 0.005
 """A type or layer is listed if making it faster would save at least this share of a step."""
@@ -108,7 +110,10 @@ class Findings(View):
             {"text": one.text, "tone": "warn", "nodes": list(one.nodes)} for one in found.advice
         ]
         waits: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._waits()]
-        worth = [_worth(effect, self._replays.seconds) for effect in self._effects()]
+        worth = {
+            by: [_worth(effect, self._replays.seconds) for effect in self._effects(by)]
+            for by in GROUPED
+        }
         facts: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._facts()]
         facts[0]["nodes"] = list(found.path.nodes)
         sections: list[SectionData] = [
@@ -119,8 +124,10 @@ class Findings(View):
             sections.insert(1, {"heading": "Time of every step", "steps": self._every_step()})
         if advice:
             sections.append({"heading": "What to change", "sentences": advice})
-        if worth:
-            sections.append({"heading": "How much shorter a step would be", "bars": worth})
+        for by, faster in worth.items():
+            if faster:
+                heading = f"How much shorter a step would be, by {by}"
+                sections.append({"heading": heading, "bars": faster})
         if waits:
             sections.append({"heading": "Longest waits", "sentences": waits})
         return {
@@ -184,16 +191,15 @@ class Findings(View):
         traffic = self.analysis.traffic
         return [*path_sentences(self.analysis.path), *([str(traffic)] if traffic.total else [])]
 
-    def _effects(self) -> list[Effect]:
-        """The types, then the layers, that would save most if they were faster."""
-        effects = self.analysis.effects
+    def _effects(self, by: By) -> list[Effect]:
+        """The types, or the layers, that would save most if they were faster."""
         least = _LEAST * self._replays.seconds
-        known = [one for one in effects if one.none > least and (one.by == "type" or one.nodes)]
-        return [
+        known = (
             effect
-            for by in ("type", "layer")
-            for effect in islice((one for one in known if one.by == by), _EFFECTS)
-        ]
+            for effect in self.analysis.effects
+            if effect.by == by and effect.none > least and (by == "type" or effect.nodes)
+        )
+        return [*islice(known, _EFFECTS)]
 
     def what_if(self, name: str, faster: float, *, by: By = "type") -> float:
         """Replay the recorded steps with something faster; returns the seconds of a step.
@@ -224,32 +230,36 @@ class Findings(View):
 
     def _table(self) -> list[str]:
         """The savings by types and layers, as lines of text."""
-        effects = self._effects()
-        if not effects:
+        tables = [(by, found) for by in GROUPED if (found := self._effects(by))]
+        if not tables:
             return []
-        width = max(len(effect.name) for effect in effects)
-        rows = [
-            f"{effect.name:<{width}}  {seconds_text(effect.path):>12}  "
-            f"{_shorter(effect.half, self._replays.seconds):>15}  "
-            f"{_shorter(effect.none, self._replays.seconds):>10}"
-            for effect in effects
-        ]
-        head = f"{'':<{width}}  {'on the path':>12}  {'twice as fast':>15}  {'no time':>10}"
-        waits = [effect.name for effect in effects if effect.frees_threads]
+        shown = [effect for _, found in tables for effect in found]
+        width = min(_NAME, 2 + max(len(e.name) for e in shown))
+        lines = ["", "How much shorter a step would be:"]
+        for by, found in tables:
+            head = f"{'on the path':>12}  {'twice as fast':>15}  {'no time':>10}"
+            lines.append(f"{by:<{width}}  {head if by == tables[0][0] else ''}".rstrip())
+            lines += [
+                f"  {shortened(effect.name, width - 2)}  {seconds_text(effect.path):>12}  "
+                f"{_shorter(effect.half, self._replays.seconds):>15}  "
+                f"{_shorter(effect.none, self._replays.seconds):>10}"
+                for effect in found
+            ]
+        waits = [effect.name for effect in shown if effect.frees_threads]
         why = [f"Other threads wait for Python of {', '.join(waits)}."] if waits else []
-        return ["", "How much shorter a step would be:", head.rstrip(), *rows, *why]
+        return [*lines, *wrapped(*why)]
 
     def __str__(self) -> str:
-        lines = [self.title, *self.notes, *self._facts(), ""]
+        lines = [*wrapped(self.title, *self.notes, *self._facts()), ""]
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]
             if use.overlap is not None:
                 texts.append(f"{percent(use.overlap)} of all communication hidden by computing")
-            lines.append(f"device {use.device}: {', '.join(texts)}")
+            lines += wrapped(f"device {use.device}: {', '.join(texts)}")
         if self.analysis.advice:
             lines += ["", "What to change:"]
-            lines += [f"- {one}" for one in self.analysis.advice]
+            lines += wrapped(*(f"- {one}" for one in self.analysis.advice))
         lines += self._table()
         return "\n".join(lines)
 

@@ -26,7 +26,7 @@ from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.template import cores_of, templates, threads_of
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ChartData, StackData, TableData, Unit
-from dpexec.viz.pages.units import bytes_text, counted, percent, seconds_text
+from dpexec.viz.pages.units import bytes_text, counted, percent, seconds_text, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.simulate_svg import render
 
@@ -272,8 +272,7 @@ class Simulation(View):
 
     def __str__(self) -> str:
         lines = [
-            self.title,
-            *self.notes,
+            *wrapped(self.title, *self.notes),
             "",
             "devices       step  throughput  efficiency  limited by",
         ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -19,7 +17,7 @@ from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ColumnData, TableData, Unit
 from dpexec.viz.pages.style import ROLE_NAMES
-from dpexec.viz.pages.units import counted, figure_text, shortened
+from dpexec.viz.pages.units import counted, figure_text, room, shortened, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.table_svg import render
 
@@ -47,8 +45,6 @@ _UNITS: dict[str, tuple[str, Unit]] = {
 _DISPENSABLE = ("min", "max", "bytes", "role", "gflops", "spread")
 """Columns that a text leaves out until its lines fit, in this order."""
 _GAP = "  "
-_ROOM = 88
-"""Characters of a line where there is no terminal: notebooks in small windows break longer ones."""
 _NAME = 16
 """Characters of a name that are always kept."""
 
@@ -200,14 +196,13 @@ class Table(View):
             ]
         if all(row.device == "all" for row in self.rows):
             del columns["device"]
-        room = shutil.get_terminal_size((_ROOM, 0)).columns
-        left_out = _fit(columns, room)
+        left_out = _fit(columns, room())
         lines = [_GAP.join(cells).rstrip() for cells in zip(*columns.values(), strict=True)]
         said = [*self.notes]
         if left_out:
             names = ", ".join(_UNITS[name][0] for name in left_out)
             said.insert(0, f"Left out, for lines to fit: {names}. The table as JSON has them.")
-        return "\n".join([*lines, *(line for note in said for line in textwrap.wrap(note, room))])
+        return "\n".join([*lines, *wrapped(*said)])
 
 
 def _fit(columns: dict[str, list[str]], room: int) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dpexec.viz.pages.page_data import FigureData, SectionData, StackData, TableData, TextData
-from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text
+from dpexec.viz.pages.units import counted, percent, seconds_text, spread_text, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.tune_svg import render
 from dpexec.viz.tuning.confidence import Sure
@@ -141,7 +141,7 @@ class Tuning(View):
         return {"step": self.step, "found": found, "lines": self.lines, "tried": tried}
 
     def __str__(self) -> str:
-        lines = [self.title, *self.notes, ""]
+        lines = [*wrapped(self.title, *self.notes), ""]
         shown = self.tried[:_ROWS]
         width = max((len(str(one.setting)) for one in shown), default=0)
         for one in shown:

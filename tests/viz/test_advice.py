@@ -86,3 +86,30 @@ def test_more_threads_are_not_promised_to_do_what_python_does_in_one():
 def test_one_change_of_threads_is_advised_once():
     found = [str(one) for one in analysis_of(in_one_thread()).advice]
     assert sum("all are at work" in text for text in found) == 1
+
+
+def test_a_straggler_that_one_operator_makes_late_is_told_by_its_name():
+    """Device 1 sleeps 3 seconds in an operator for which device 0 takes one."""
+    made = straggling(2)
+
+    def slower(one):
+        if one.device == 1 and one.name == "mul":
+            return replace(one, stop=one.start + 1)
+        if one.device == 1 and one.name == "mul_grad":
+            return replace(one, start=one.start - 1, args={"busy": 0.1})
+        return one
+
+    made = replace(made, events=tuple(map(slower, made.events)))
+    text = said(made, "for device 1")
+    assert "mul_grad takes 5.00 s a step there, and 2.00 s on device 0; without" in text
+    text = said(made, "of the critical path")
+    assert "mul_grad takes 5.00 s of the critical path; for 70% of its time it has no proc" in text
+
+
+def test_a_task_that_waits_for_its_thread_beside_a_free_one_is_said_once():
+    """Four threads, of which one does all; without that, both devices need 5 of 10 seconds."""
+    made = replace(in_one_thread(), meta={"num_threads": 4, "scheduler": "threads", "cpus": 2})
+    text = said(made, "though it is ready")
+    assert "device 1 waits 50% of the step until forward_backward_dev1 starts" in text
+    assert "its thread has other work, the free one sleeps or has no processor" in text
+    assert text.endswith("without that a step takes 50% less")

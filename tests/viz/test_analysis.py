@@ -1,6 +1,7 @@
 """Where the time of a run went, on traces with known answers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from dpexec.viz.measured.analysis import analysis_of
@@ -214,7 +215,7 @@ def test_first_steps_that_are_slower_count_in_no_average():
     found = analysis_of(made)
     assert (found.left_out, found.median) == (1, 10.0)
     assert [step.seconds for step in found.steps] == [50.0, 10.0, 10.0, 10.0]
-    assert found.waits[0].seconds == pytest.approx(9.0)
+    assert found.waits[0].share == pytest.approx(0.3)
     assert analysis_of(made, [0, 1]).left_out == 0
 
 
@@ -253,3 +254,15 @@ def test_the_critical_path_of_a_cluster_goes_through_transfers():
     names = [on_a_cluster().events[i].name.split("-")[0] for i in path.slices]
     assert names == ["forward_backward_dev0", "grad", "all_reduce", "sum", "optimizer_dev1"]
     assert path.seconds == 10.0
+
+
+def test_steps_that_others_interrupted_change_no_share():
+    """One step of 7 takes 50 times as long; the shares are those of the median step."""
+    made = straggling(7)
+    late = [
+        replace(one, stop=one.stop + 490) if one.step == 6 and one.stop == 70 else one
+        for one in made.events
+    ]
+    found = analysis_of(replace(made, events=tuple(late)))
+    assert [round(step.seconds) for step in found.steps][-2:] == [10, 500]
+    assert shares(found.devices[0]) == {"compute": 0.5, "communication": 0.1, "straggler": 0.4}

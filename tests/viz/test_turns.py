@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from dpexec.viz.compare import cause_text, compare
 from dpexec.viz.findings import analyse
 from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.replay import Replay
@@ -12,7 +13,7 @@ from tests.viz.test_what_if import recorded
 from tests.viz.traces import event, task, trace, two_replicas
 
 
-def taking_turns(late=0.0, busy=(2.0, 2.0), worker=(None, None)):
+def taking_turns(late=0.0, busy=(2.0, 2.0), worker=(None, None), end=4.0):
     """Two operators of 2 seconds of Python each, side by side, so that both are over after 4.
 
     Then, on all devices: all-reduce and updates of a second each. Device 1 begins `late` seconds
@@ -22,12 +23,14 @@ def taking_turns(late=0.0, busy=(2.0, 2.0), worker=(None, None)):
     for d, start in ((0, 0.0), (1, late)):
         key, where = f"forward_backward_dev{d}-{d}", {"worker": worker[d]} if worker[d] else {}
         events += [
-            replace(task(key, d, start, 4, d), args=where),
-            event("mul", "op", d, key, start, 4, d, 2 * d, busy=busy[d], **where),
+            replace(task(key, d, start, end, d), args=where),
+            event("mul", "op", d, key, start, end, d, 2 * d, busy=busy[d], **where),
         ]
-    events.append(event("all_reduce", "collective", None, "all_reduce-2", 4, 5, 0, 4))
+    met = end + 1
+    events.append(event("all_reduce", "collective", None, "all_reduce-2", end, met, 0, 4))
     for d in range(2):
-        events.append(event("sgd", "op", d, f"optimizer_dev{d}-{3 + d}", 5, 6, d, 5 + d))
+        key = f"optimizer_dev{d}-{3 + d}"
+        events.append(event("sgd", "op", d, key, met, met + 1, d, 5 + d))
     return trace(events, two_replicas(), num_threads=2, scheduler="threads", cpus=2)
 
 
@@ -120,3 +123,24 @@ def test_what_is_not_on_the_path_gains_where_the_path_waits_for_its_python():
     assert relu.none == pytest.approx(3.0, abs=1e-4)
     assert "- other threads wait for Python of relu; twice as fast" in str(found)
     assert "Other threads wait for Python of relu, fc_0." in str(found)
+
+
+def test_waits_for_python_are_causes_of_longer_steps():
+    def causes(before, after):
+        found = compare(before, after)
+        assert sum(cause.difference for cause in found.causes) == pytest.approx(
+            found.steps[1] - found.steps[0]
+        )
+        return {
+            cause_text(one): pytest.approx(one.difference, abs=1e-4)
+            for one in found.causes
+            if abs(one.difference) > 1e-3
+        }
+
+    # the same work, which two processes do side by side
+    apart = taking_turns(busy=(2.0, 2.0), worker=("a", "b"), end=2.0)
+    assert causes(apart, taking_turns()) == {"waiting for Python of another thread": 2.0}
+    # of an operator that takes longer, the waits for it do, too
+    longer = taking_turns(busy=(3.0, 3.0), end=6.0)
+    assert causes(taking_turns(), longer) == {"mul → h": 2.0}
+    assert causes(taking_turns(late=1.0), taking_turns()) == {}

@@ -18,7 +18,8 @@ from typing import Any
 
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import activities_of, part_at
-from dpexec.viz.measured.advice import Advice, advice
+from dpexec.viz.measured.advising.advice import advice
+from dpexec.viz.measured.advising.waits import Advice
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.runs import Run, StepRuns, runs_of
@@ -41,8 +42,8 @@ class Analysis:
         left_out: The number of slow first steps, which all other figures leave out.
         median: Seconds of the median step.
         spread: Median distance of the counted steps from the median.
-        devices: The use of each device.
-        waits: The waits, longest first.
+        devices: The use of each device, in the middle half of the counted steps.
+        waits: The waits in these steps, longest first.
         path: The critical path of the typical step.
         traffic: The bytes that a step moved.
         effects: How much shorter a step would be if types of operators were faster; the same for
@@ -88,11 +89,10 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
         ValueError: The trace is empty, or has no such step.
     """
     schedule = Schedule.of(trace, steps)
-    chosen = schedule.counted
-    found = [_StepAnalysis(runs_of(schedule, step)) for step in chosen]
-    total = sum(step.seconds for step in chosen)
+    chosen, middle = schedule.counted, schedule.middle
+    found = [_StepAnalysis(runs_of(schedule, step)) for step in middle]
     devices = _uses(schedule, found)
-    waits = _waits(found, total)
+    waits = _waits(found)
     times = _step_times(schedule)
     usual = Typical.of([step.seconds for step in chosen])
     replays = what_if(schedule)
@@ -118,8 +118,7 @@ def device_uses(schedule: Schedule, steps: Sequence[Step]) -> tuple[DeviceUse, .
 
 
 def _uses(schedule: Schedule, steps: Sequence[_StepAnalysis]) -> tuple[DeviceUse, ...]:
-    total = sum(step.runs.step.seconds for step in steps)
-    return tuple(_use(device, steps, total) for device in schedule.devices)
+    return tuple(_use(device, steps) for device in schedule.devices)
 
 
 def _step_times(schedule: Schedule) -> tuple[StepTime, ...]:
@@ -130,31 +129,34 @@ def _step_times(schedule: Schedule) -> tuple[StepTime, ...]:
     )
 
 
-def _use(device: int, steps: Sequence[_StepAnalysis], total: float) -> DeviceUse:
-    sums: dict[str, float] = {}
+def _use(device: int, steps: Sequence[_StepAnalysis]) -> DeviceUse:
+    shares: dict[str, float] = {}
+    moved = hidden = 0.0
     for step in steps:
-        for name, seconds in step.seconds_of(device):
-            sums[name] = sums.get(name, 0.0) + seconds
-    moved, hidden = sums.pop("all communication"), sums.pop("hidden communication")
-    shares = {name: seconds / total if total else 0.0 for name, seconds in sums.items()}
+        seconds = dict(step.seconds_of(device))
+        moved += seconds.pop("all communication")
+        hidden += seconds.pop("hidden communication")
+        for name, value in seconds.items():
+            shares[name] = shares.get(name, 0.0) + step.share(value) / len(steps)
     return DeviceUse(device=device, overlap=hidden / moved if moved else None, **shares)
 
 
-def _waits(steps: Sequence[_StepAnalysis], total: float) -> tuple[Wait, ...]:
-    sums: dict[tuple[int, Cause, str, int | None], list[tuple[float, float | None]]] = {}
+def _waits(steps: Sequence[_StepAnalysis]) -> tuple[Wait, ...]:
+    found: dict[tuple[int, Cause, str, int | None], list[tuple[float, float, float | None]]] = {}
     for step in steps:
         for device, cause, seconds, run, ratio in step.waits:
             name = run if isinstance(run, str) else run.name if run else "the next task"
             on_device = run.piece.event.device if isinstance(run, Run) else None
-            key = (device, cause, name, on_device)
-            sums.setdefault(key, []).append((seconds, ratio))
-    found = []
-    for (device, cause, name, other), parts in sums.items():
-        seconds = sum(part for part, _ in parts)
-        ratios = [ratio for _, ratio in parts if ratio is not None]
+            part = seconds, step.share(seconds), ratio
+            found.setdefault((device, cause, name, on_device), []).append(part)
+    waits = []
+    for (device, cause, name, other), parts in found.items():
+        seconds = sum(seconds for seconds, _, _ in parts)
+        share = sum(share for _, share, _ in parts) / len(steps)
+        ratios = [ratio for _, _, ratio in parts if ratio is not None]
         ratio = statistics.median(ratios) if ratios else None
-        found.append(Wait(device, cause, seconds, seconds / total, name, other, ratio))
-    return tuple(sorted(found, key=lambda wait: -wait.seconds))
+        waits.append(Wait(device, cause, seconds, share, name, other, ratio))
+    return tuple(sorted(waits, key=lambda wait: -wait.share))
 
 
 def _threads(schedule: Schedule) -> int:
@@ -184,6 +186,11 @@ class _StepAnalysis:
         self._ready = [
             max((ends[i] for i in sources), default=self.window[0]) for sources in runs.before
         ]
+
+    def share(self, seconds: float) -> float:
+        """Return a time as a share of the step."""
+        whole = self.runs.step.seconds
+        return seconds / whole if whole else 0.0
 
     def seconds_of(self, device: int) -> Iterator[tuple[str, float]]:
         """The seconds of a device by kind, which add up to the step; then its communication."""

@@ -2,21 +2,22 @@
 
 The median step of a run is divided into parts in proportion to the middle half of its steps
 (`step_parts`). So the parts add up to the median, and differences of parts to the difference of the
-medians. The cause of an operator is its longer duration; if threads had to run it more often one
-after another, that is a separate cause. The variation of each cause is estimated by drawing steps
-repeatedly (bootstrap).
+medians. The cause of an operator is its longer duration, and with it the longer waits of other
+threads for it. If threads had to wait for each other more often, for a thread or for Python, that
+is a separate cause. The variation of each cause is estimated by drawing steps repeatedly
+(bootstrap).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.step_parts import Divider, Part
+from dpexec.viz.measured.step_parts import BEHIND, Behind, Divider, Part, StepParts
 
 CauseKind = Literal[
     "operator",
@@ -27,6 +28,7 @@ CauseKind = Literal[
     "overhead",
     "straggler",
     "no_free_thread",
+    "turn",
     "scheduler",
     "unknown",
 ]
@@ -51,8 +53,8 @@ class Cause:
         before: Seconds of the median step of the first run.
         after: The same for the second run.
         difference: Seconds that it adds to a step; they add up to the difference of the medians.
-            For waits for threads it is not `after - before`: if the awaited operators take longer,
-            that counts for these operators.
+            For waits for threads and for Python it is not `after - before`: if the awaited
+            operators take longer, that counts for these operators.
         low: Lower bound of the difference, in 39 of 40 cases; None if there are too few steps.
         high: Upper bound, likewise.
         nodes: Operators in the graph of the first run; added ones, in that of the second.
@@ -140,7 +142,7 @@ class _Run:
         """All parts of its steps."""
         found: dict[Part, None] = {}
         for step in self.steps:
-            for parts in (step.own, step.behind, step.unit):
+            for parts in (step.own, *step.behind.values(), step.unit):
                 found.update(dict.fromkeys(parts))
         return found
 
@@ -159,9 +161,11 @@ class _Run:
         total = weights @ self.seconds
         return weights * (np.median(self.seconds[members]) / total if total else 0.0)
 
-    def table(self, parts: Sequence[Part], what: str) -> Rows:
+    def table(
+        self, parts: Sequence[Part], what: Callable[[StepParts], Mapping[Part, float]]
+    ) -> Rows:
         """A row for each step, a column for each part."""
-        rows: list[Mapping[Part, float]] = [getattr(step, what) for step in self.steps]
+        rows = [what(step) for step in self.steps]
         return np.array([[row.get(part, 0.0) for part in parts] for row in rows])
 
 
@@ -179,26 +183,24 @@ def split(before: Schedule, after: Schedule) -> Split:
     weights = [run.drawn(generator) for run in runs]
     medians = [w @ run.seconds for w, run in zip(weights, runs, strict=True)]
     columns = {part: column for column, part in enumerate(parts)}
-    shadowed = [
-        part for part in parts if any(part in step.behind for r in runs for step in r.steps)
-    ]
-    own = [w @ run.table(parts, "own") for w, run in zip(weights, runs, strict=True)]
-    behind, unit = (
-        [w @ run.table(shadowed, what) for w, run in zip(weights, runs, strict=True)]
-        for what in ("behind", "unit")
-    )
-    unit = [_of_a_step(rows, w) for rows, w in zip(unit, weights, strict=True)]
-    longer, waited = _longer(behind, unit)
+    own = [w @ run.table(parts, lambda s: s.own) for w, run in zip(weights, runs, strict=True)]
     differences = own[1] - own[0]
-    differences[:, [columns[part] for part in shadowed]] += longer
+    waits = []
+    for kind in BEHIND:
+        awaited = [
+            part for part in parts if any(part in s.behind[kind] for r in runs for s in r.steps)
+        ]
+        if awaited:
+            behind, longer, waited = _behind(kind, awaited, runs, weights)
+            differences[:, [columns[part] for part in awaited]] += longer
+            one, other = (float(rows[0].sum()) for rows in behind)
+            waits.append((Cause(kind, "", one, other, 0.0, None, None), waited))
     count = len(runs[0].steps), len(runs[1].steps)
     found = []
     for column, part in enumerate(parts):
         ends = own[0][0, column], own[1][0, column]
         found.append((_cause(part, ends, runs, known), differences[:, column]))
-    if shadowed:
-        one, other = (float(rows[0].sum()) for rows in behind)
-        found.append((Cause("no_free_thread", "", one, other, 0.0, None, None), waited))
+    found += waits
     ordered = sorted(_measured(found, count), key=_rank)
     return Split(
         float(medians[0][0]),
@@ -210,13 +212,28 @@ def split(before: Schedule, after: Schedule) -> Split:
     )
 
 
+def _behind(
+    kind: Behind, awaited: Sequence[Part], runs: tuple[_Run, _Run], weights: Sequence[Rows]
+) -> tuple[list[Rows], Rows, Rows]:
+    """Waits of a kind for each part; the difference that longer work makes, and the rest of it."""
+    behind = [
+        w @ run.table(awaited, lambda s: s.behind[kind])
+        for w, run in zip(weights, runs, strict=True)
+    ]
+    unit = [
+        _of_a_step(w @ run.table(awaited, lambda s: s.unit), w)
+        for w, run in zip(weights, runs, strict=True)
+    ]
+    return behind, *_longer(behind, unit)
+
+
 def _of_a_step(rows: Rows, weights: Rows) -> Rows:
     total = weights.sum(axis=1, keepdims=True)
     return rows / np.where(total > 0, total, 1.0)
 
 
 def _longer(behind: Sequence[Rows], unit: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """Divide the longer waits for threads: awaited operators took longer, or there were more."""
+    """Divide the longer waits: awaited operators took longer, or there were more."""
     one, other = (np.where(u > 0, u, v) for u, v in (unit, unit[::-1]))
     before = np.divide(behind[0], one, out=np.zeros_like(one), where=one > 0)
     after = np.divide(behind[1], other, out=np.zeros_like(one), where=other > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from dpexec.viz.measured.critical_path import CriticalPath, Link
@@ -23,8 +23,7 @@ def path_sentences(path: CriticalPath) -> list[str]:
         for name, seconds in parts
         if path.seconds and seconds >= 0.0005 * path.seconds
     )
-    late = [found for found in _late(path) if found[0] >= WORTH_SAYING * path.seconds]
-    late.sort(key=lambda found: -found[0])
+    late = _longest(found for found in _late(path) if found[0] >= WORTH_SAYING * path.seconds)
     whole = f"The critical path of step {path.step} is all of its {seconds_text(path.seconds)}"
     free = path.parts["scheduler"]
     if free >= WORTH_SAYING * path.seconds:
@@ -58,33 +57,39 @@ def waited(path: CriticalPath) -> dict[int, str]:
 
 
 def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
-    """The waits on the path, in seconds and words."""
+    """The waits on the path: seconds, and a sentence with a gap for them."""
     first = path.links[0]
     if first.delay > 0 and path.ordered:
-        yield first.delay, f"{_who(first)} began {seconds_text(first.delay)} into the step."
+        yield first.delay, f"{_who(first)} began {{}} into the step"
     waits: dict[str, float] = {}
     for link in path.links:
         if link.part == "straggler":
             waits[link.name] = waits.get(link.name, 0.0) + link.stop - link.start
     for name, seconds in waits.items():
-        yield seconds, f"{seconds_text(seconds)} went by {name}, whose values came last."
+        yield seconds, f"{{}} went by {name}, whose values came last"
     for before, link in pairwise(path.links):
+        who, other = _who(link), _who(before)
         if link.delay > 0 and path.ordered:
             why = ", as other threads ran Python" if link.held > link.delay / 2 else ""
-            ready = f"{_who(link)} was ready {seconds_text(link.delay)} before it began"
-            yield link.delay, f"{ready}{why}."
+            yield link.delay, f"{who} was ready {{}} before it began{why}"
         if link.reason == "straggler":
-            text = (
-                f"{_who(link)} waited {seconds_text(link.lead)} for {_who(before)} alone: a "
-                "straggler, other devices were done."
-            )
-            yield link.lead, text
+            alone = f"{other} alone: a straggler, other devices were done"
+            yield link.lead, f"{who} waited {{}} for {alone}"
         elif link.reason == "thread" and before.part != "straggler":
-            text = (
-                f"{_who(link)} was ready {seconds_text(link.lead)} before its thread was done with "
-                f"{_who(before)}."
-            )
-            yield link.lead, text
+            yield link.lead, f"{who} was ready {{}} before its thread was done with {other}"
+
+
+def _longest(waits: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The waits as whole sentences, longest first; of equal ones the longest, with their number."""
+    alike: dict[str, list[float]] = {}
+    for seconds, text in waits:
+        alike.setdefault(text, []).append(seconds)
+    found = []
+    for text, times in alike.items():
+        said = text.replace("{}", seconds_text(max(times)))
+        more = f" (the longest of {len(times)} such waits)" if len(times) > 1 else ""
+        found.append((max(times), f"{said}{more}."))
+    return sorted(found, key=lambda wait: -wait[0])
 
 
 def _who(link: Link) -> str:

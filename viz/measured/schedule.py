@@ -190,6 +190,17 @@ class Schedule:
         """The steps that views count and average: those that were chosen, else the warm ones."""
         return self.steps if self._all_count else self.warm
 
+    @cached_property
+    def middle(self) -> tuple[Step, ...]:
+        """The counted steps without the shortest and the longest quarter of them.
+
+        Shares of these steps agree with the median step, also if others interrupted some steps.
+        """
+        ordered = sorted(self.counted, key=lambda step: step.seconds)
+        ends = (len(ordered) + 1) // 4
+        chosen = ordered[ends : len(ordered) - ends]
+        return tuple(sorted(chosen, key=lambda step: step.number))
+
     @property
     def left_out(self) -> list[str]:
         """A sentence about the steps that are not counted, if there are any."""

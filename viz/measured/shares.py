@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from dpexec.viz.measured.schedule import Schedule, Step
 
 Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
 
@@ -19,7 +22,7 @@ processes that are not in the trace; these are stragglers."""
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """How a device spent the time of the steps, in fractions that add up to 1.
+    """How a device spent the time of a step, in fractions that add up to 1: means over steps.
 
     Args:
         device: Index of the device.
@@ -69,8 +72,8 @@ class Wait:
     Args:
         device: The waiting device.
         cause: The cause.
-        seconds: The duration, over all steps.
-        share: The share of the time of all steps.
+        seconds: The duration, over the steps that are analysed.
+        share: The share of a step, the mean over these steps.
         task: The awaited task, or the name of an event.
         on_device: Device of the awaited task; None if it belongs to all devices.
         ratio: For a straggler: how many times longer than the waiting device it took.
@@ -98,6 +101,15 @@ class StepTime:
     step: int
     seconds: float
     gap: float | None
+
+
+def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -> Counter[str]:
+    """Return the seconds of a device in some steps by type of operator, waits included."""
+    found: Counter[str] = Counter()
+    for piece in (schedule.by_id[index] for step in steps for index in step.slices):
+        if piece.event.kind == "op" and piece.event.device == device:
+            found[piece.event.name] += piece.own
+    return found
 
 
 def between(steps: Sequence[StepTime]) -> float:

@@ -1,23 +1,32 @@
 """Divides the time of a step along its critical path; the parts add up to the step.
 
 Work on the path counts for its operator, up to the time that the fastest device of the step takes
-for it. The rest is imbalance, for which the other devices wait. Work is kept separate if, during
-it, a ready task of another device waited for the same thread.
+for it. The rest is imbalance, for which the other devices wait. Two kinds of time are kept separate
+by the operator that was waited for: work during which a ready task of another device waited for the
+same thread, and time in which an operator waited for Python of another thread.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, activities_of, part_of
 from dpexec.viz.measured.critical_path import Link, path_links
 from dpexec.viz.measured.grouping import operator_of
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
+from dpexec.viz.measured.turns import Turns, turns_of
+
+Behind = Literal["no_free_thread", "turn"]
+"""Kinds of waits for other work: for a thread, or for a thread's Python."""
+
+BEHIND: tuple[Behind, ...] = get_args(Behind)
 
 PartKind = Literal[
     "operator",
@@ -26,6 +35,7 @@ PartKind = Literal[
     "overhead",
     "straggler",
     "no_free_thread",
+    "turn",
     "scheduler",
     "unknown",
 ]
@@ -51,13 +61,13 @@ class StepParts:
     Args:
         seconds: The duration of the step.
         own: Seconds on the path by part; with those of `behind` they add up to the step.
-        behind: The same for time in which a ready task of another device waited for the thread.
+        behind: The same for waits, by their kind and the part that was waited for.
         unit: By operator: its seconds on a device, the mean over the devices.
     """
 
     seconds: float
     own: dict[Part, float]
-    behind: dict[Part, float]
+    behind: Mapping[Behind, dict[Part, float]]
     unit: dict[Part, float]
 
 
@@ -81,34 +91,43 @@ class Divider:
     def parts(self, step: Step) -> StepParts:
         """Return a step, divided."""
         activities = activities_of(self.schedule, step)
-        spent = self._spent(activities)
+        turns = turns_of(activities)
+        inside, held = (find(len(activities.all)) for find in (turns.inside, turns.before))
+        spent = self._spent(activities, inside)
         own: dict[Part, float] = defaultdict(float)
-        behind: dict[Part, float] = defaultdict(float)
+        behind: dict[Behind, dict[Part, float]] = {kind: defaultdict(float) for kind in BEHIND}
         positions, links = path_links(activities)
         threads = list(_thread_waits(activities, positions, links))
         fastest = _fastest(spent)
         late: Part = Part("scheduler" if activities.runs.is_ordered else "unknown")
         for at, link in zip(positions, links, strict=True):
-            own[late] += link.delay
-            one = activities.all[at]
+            one, length = activities.all[at], link.stop - link.start
+            late_by = min(max(0.0, link.delay), float(held[at]))
+            own[late] += link.delay - late_by
             part = Part("straggler") if one.waits_for is not None else self._part(one.piece)
             waited = intervals.within(threads, link.start, link.stop)
-            behind[part] += waited
-            rest = link.stop - link.start - waited
+            behind["no_free_thread"][part] += waited
+            turn = min(length - waited, float(inside[at]))
+            for other, share in _awaited(turns, at, late_by + turn):
+                behind["turn"][self._part(activities.all[other].piece)] += share
+            rest = length - waited - turn
             excess = rest * _excess(spent.get(part, {}), link.device, fastest)
             own[part] += rest - excess
             own[Part("straggler")] += excess
         unit = {part: sum(by.values()) / len(by) for part, by in spent.items()}
-        return StepParts(step.seconds, dict(own), {p: s for p, s in behind.items() if s}, unit)
+        waits = {kind: {p: s for p, s in found.items() if s} for kind, found in behind.items()}
+        return StepParts(step.seconds, dict(own), waits, unit)
 
-    def _spent(self, activities: Activities) -> dict[Part, dict[int, float]]:
-        """Seconds that every device spends on an operator."""
+    def _spent(
+        self, activities: Activities, inside: npt.NDArray[np.float64]
+    ) -> dict[Part, dict[int, float]]:
+        """Seconds that every device spends on an operator, without its waits for Python."""
         found: dict[Part, dict[int, float]] = {}
-        for one in activities.all:
+        for one, waited in zip(activities.all, inside.tolist(), strict=True):
             part, device = self._part(one.piece), one.piece.event.device
             if part.kind == "operator" and device is not None:
                 by = found.setdefault(part, {})
-                by[device] = by.get(device, 0.0) + one.stop - one.start
+                by[device] = by.get(device, 0.0) + one.stop - one.start - waited
         return found
 
     def _part(self, piece: Slice) -> Part:
@@ -187,3 +206,11 @@ def _thread_waits(
         if len(devices) == 2 and None not in devices and ready < link.start - link.delay:
             found.append((ready, link.start - link.delay))
     yield from intervals.union(found)
+
+
+def _awaited(turns: Turns, at: int, seconds: float) -> Iterator[tuple[int, float]]:
+    """Divide the time for which an activity waited for Python among those that ran it."""
+    rows = (turns.waiting == at).nonzero()[0] if seconds > 0 else ()
+    whole = sum(float(turns.seconds[row]) for row in rows)
+    for row in rows:
+        yield int(turns.source[row]), seconds * float(turns.seconds[row]) / whole

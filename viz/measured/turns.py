@@ -9,7 +9,7 @@ that on its own account.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +71,23 @@ def _turns_of(activities: Activities) -> Turns:
     )
 
 
+def asleep(steps: Iterable[Activities], name: str) -> float:
+    """Return the share of an operator's time for which it neither worked nor waited for Python.
+
+    Args:
+        steps: The activities of steps.
+        name: The name of the operator; of those in machine code nothing is known, which gives 0.
+    """
+    time = idle = 0.0
+    for activities in steps:
+        waited = turns_of(activities).inside(len(activities.all))
+        for at, one in enumerate(activities.all):
+            if one.piece.event.name == name and one.piece.event.kind == "op":
+                time += one.stop - one.start
+                idle += max(0.0, _idle(one) - float(waited[at]))
+    return idle / time if time else 0.0
+
+
 def _rows(activities: Activities) -> Iterator[tuple[int, int, float, bool]]:
     python = [at for at, one in enumerate(activities.all) if _is_python(activities, one)]
     if not any("busy" in activities.all[at].piece.event.args for at in python):
@@ -102,7 +119,7 @@ def _idle_times(activities: Activities, at: int) -> Iterator[tuple[float, float,
 
 
 def _idle(one: Activity) -> float:
-    """Seconds for which an operator in Python was without a core."""
+    """Seconds for which an operator in Python was without a processor."""
     event = one.piece.event
     busy = event.args.get("busy")
     if busy is None or (one.start, one.stop) != (event.start, event.stop):

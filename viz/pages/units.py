@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -74,6 +76,29 @@ def shortened(text: str, width: int) -> str:
         head = (width - 1) // 2
         text = f"{text[:head]}…{text[head + 1 - width :]}"
     return text.ljust(width)
+
+
+def room() -> int:
+    """Return the number of characters that a printed line may have.
+
+    Without a terminal these are 88: notebooks in small windows break longer lines, in mid-word.
+    """
+    return shutil.get_terminal_size((88, 0)).columns
+
+
+def wrapped(*sentences: str) -> list[str]:
+    """Return sentences as lines to print; further lines of an item of a list are indented.
+
+    Example:
+        >>> wrapped("- " + "so it goes " * 9)[1]
+        '  it goes'
+    """
+    return [line for text in sentences for line in _lines(text)]
+
+
+def _lines(text: str) -> list[str]:
+    inner = "  " if text.startswith("- ") else ""
+    return textwrap.wrap(text, room(), subsequent_indent=inner, break_on_hyphens=False) or [text]
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,0 +1,1 @@
+"""Advice: what to change so that steps become shorter."""
