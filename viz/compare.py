@@ -6,19 +6,19 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
 from dpexec.viz.measured.causes import ENOUGH, Cause, Split, split
 from dpexec.viz.measured.changes import Change, change_of, lone_of, per_step
+from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
 from dpexec.viz.pages.units import counted, cut, percent, room, seconds_text, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.pages.words import PARTS
-from dpexec.viz.tuning.confidence import Sure, sure
+from dpexec.viz.tuning.rhythm import Rhythm
 
 from dpexec.engine.trace import Trace
 
@@ -29,29 +29,6 @@ _SHORTEST = 16  # characters of a label that are always printed
 _WORTH = 0.03  # of a step; changes between steps that are smaller are not mentioned
 _RELATED = 0.1
 """Two runs belong to one network if they have at least this share of all operators in common."""
-
-
-@dataclass(frozen=True)
-class Rhythm:
-    """How fast steps follow each other.
-
-    Args:
-        each: Seconds from the begin of a step to that of the next.
-        between: Seconds from its end to the begin of the next.
-        count: The number of pairs of steps.
-    """
-
-    each: Sure
-    between: Sure
-    count: int
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> Rhythm:
-        """Return that of the counted steps of a run; zeros for a single step."""
-        pairs = list(pairwise(schedule.counted))
-        each = [later.start - step.start for step, later in pairs]
-        between = [max(0.0, later.start - step.stop) for step, later in pairs]
-        return cls(sure(each or [0.0]), sure(between or [0.0]), len(pairs))
 
 
 @dataclass(frozen=True)
@@ -89,6 +66,7 @@ class Comparison(View):
         self.split: Split = split(runs[0], runs[1])
         self.steps = self.split.before, self.split.after
         self._rhythms = Rhythm.of(runs[0]), Rhythm.of(runs[1])
+        self._contention = Contention(runs[0]), Contention(runs[1])
         one, other = (per_step(run) for run in runs)
         changes = [change_of(one[key], other[key]) for key in one if key in other]
         changes.sort(key=lambda change: (-change.certain, -abs(change.difference)))
@@ -161,19 +139,53 @@ class Comparison(View):
             f"({low:+.1%} to {high:+.1%})"
         )
         most = f"{100 * limit:g}%"
+        left, surely_left = remaining(*self._contention)
+        busier = self._contention[1].share > self._contention[0].share
+        if busier and low > limit >= surely_left:
+            return Gate(limit, True, f"{about}. {self._crowded(left)}; record again to be sure")
+        longer = self._late(limit)
+        if low > limit:
+            why = f"{self._blamed()}{'. ' if longer else ''}{self._between if longer else ''}"
+            return Gate(limit, False, f"{about}, more than {most}. Why: {why}")
+        if longer or self._work(limit):
+            text = f"{longer or self._work(limit)} For the rest, {about}"
+            return Gate(limit, False, text)
+        unsure = "" if slower <= limit else "; it may be more: record more steps to be sure"
+        return Gate(limit, True, f"{about}, not more than {most} beyond noise{unsure}")
+
+    def _late(self, limit: float) -> str:
+        """A sentence if steps begin later than they may, because of the time between them."""
         one, other = self._rhythms
         longer = self._between if other.between.median > one.between.median else ""
-        if low <= limit and longer and other.each.low > (1 + limit) * one.each.high:
-            rhythm = seconds_text(one.each.median), seconds_text(other.each.median)
-            begins = f"a step begins every {rhythm[1]}, before every {rhythm[0]}: more than {most}"
-            return Gate(limit, False, f"{begins}. Why: {longer} For the rest, {about}")
-        if low <= limit:
-            unsure = "" if slower <= limit else "; it may be more: record more steps to be sure"
-            return Gate(limit, True, f"{about}, not more than {most} beyond noise{unsure}")
-        blamed = [cause for cause in self.causes if cause.is_certain and cause.difference > 0]
-        why = ", ".join(f"{cause_text(cause)} {_spread(cause)}" for cause in blamed[:_BLAMED])
-        why = f"{why or 'a little of all'}{'. ' if longer else ''}{longer}"
-        return Gate(limit, False, f"{about}, more than {most}. Why: {why}")
+        if not longer or other.each.low <= (1 + limit) * one.each.high:
+            return ""
+        rhythm = seconds_text(one.each.median), seconds_text(other.each.median)
+        begins = f"a step begins every {rhythm[1]}, before every {rhythm[0]}"
+        return f"{begins}: more than {100 * limit:g}%. Why: {longer}"
+
+    def _work(self, limit: float) -> str:
+        """A sentence if operators alone take longer than a step may, while waits hide it."""
+        work, low, high = self.split.work
+        crowded = max(run.share for run in self._contention) >= CROWDED
+        if crowded or low is None or high is None or low <= limit:
+            return ""
+        longer = f"operators take {work:.1%} of a step longer ({low:+.1%} to {high:+.1%})"
+        return f"{longer}, more than {100 * limit:g}%: {self._blamed()}."
+
+    def _crowded(self, left: float) -> str:
+        """How busy the processors were in both runs, and what remains without that."""
+        one, other = (percent(run.share) for run in self._contention)
+        more = f"{abs(left):.1%} {'slower' if left > 0 else 'faster'}"
+        return (
+            f"Threads of {self.names[1]} had no processor for {other} of their time, of "
+            f"{self.names[0]} for {one}; without that, steps are about {more}"
+        )
+
+    def _blamed(self) -> str:
+        """The causes of longer steps that noise does not explain, the largest ones."""
+        found = [cause for cause in self.causes if cause.is_certain and cause.difference > 0]
+        texts = [f"{cause_text(cause)} {_spread(cause)}" for cause in found[:_BLAMED]]
+        return ", ".join(texts) or "a little of all"
 
     @property
     def _between(self) -> str:
@@ -215,6 +227,8 @@ class Comparison(View):
             notes.insert(0, f"A step takes {took}{sure_text}{doubt}.")
         if self._between:
             notes.insert(0, self._between)
+        if max(run.share for run in self._contention) >= CROWDED:
+            notes.insert(0, f"{self._crowded(remaining(*self._contention)[0])}.")
         lone = len(self.only_before), len(self.only_after)
         if any(lone):
             notes.append(

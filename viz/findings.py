@@ -10,6 +10,7 @@ from typing import Any
 from dpexec.viz.findings_svg import render
 from dpexec.viz.measured.advising.waits import WORTH_SAYING
 from dpexec.viz.measured.analysis import Analysis, analysis_of
+from dpexec.viz.measured.contention import Contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
@@ -73,6 +74,9 @@ class Findings(View):
         self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
+        crowded = str(Contention(schedule))
+        if crowded:
+            self.notes.append(crowded)
         self._between = between(self.analysis.steps[self.analysis.left_out :])
         if self._between >= _MUCH:
             self.notes.insert(

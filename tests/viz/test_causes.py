@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dpexec.viz.compare import cause_text, compare
+from dpexec.viz.findings import analyse
 from dpexec.viz.measured.causes import split
 from dpexec.viz.measured.schedule import Schedule
 
@@ -134,6 +135,40 @@ def test_noise_is_no_cause_and_a_slow_operator_is():
     gate = slow.gate(0.03)
     assert not gate.passed and "Why: mul_grad → w@GRAD +" in gate.text
     assert slow.gate(0.15).passed
+
+
+def test_a_step_that_waits_less_does_not_hide_a_slow_operator():
+    before = machine(20, noise=0.02, seed=1, delay=1.0)
+    slow = compare(before, machine(20, noise=0.02, seed=2, delay=0.2, mul_grad=(2.8, 4.8)))
+    assert slow.split.slower[1] < 0.03
+    gate = slow.gate(0.03)
+    assert not gate.passed and gate.text.startswith("operators take ")
+    assert "more than 3%: mul_grad → w@GRAD +" in gate.text
+
+
+def on_a_busy_machine(made, wait):
+    """Steps that take longer, as threads have no processor for a share of their time."""
+    factor, (start, stop) = 1 / (1 - wait), made.span
+    events = [
+        replace(e, start=100.0 * e.step + (e.start - 100.0 * e.step) * factor,
+                stop=100.0 * e.step + (e.stop - 100.0 * e.step) * factor)
+        for e in made.events
+    ]  # fmt: skip
+    rows = [[start, 0.0, 0.0], [stop, stop * (1 - wait), stop * wait]]
+    return replace(made, events=tuple(events), meta={**made.meta, "processors": rows})
+
+
+def test_other_programs_fail_no_gate_and_are_named():
+    before = machine(20, noise=0.02, seed=1)
+    busy = compare(before, on_a_busy_machine(machine(20, noise=0.02, seed=2), 0.4))
+    gate = busy.gate(0.03)
+    assert gate.passed and "record again to be sure" in gate.text
+    assert "Threads of after had no processor for 40% of their time, of before for 0%" in gate.text
+    assert "Threads of after had no processor for 40%" in busy.notes[0]
+    slow = machine(20, noise=0.02, seed=2, mul_grad=(6, 9))
+    assert not compare(before, on_a_busy_machine(slow, 0.2)).gate(0.03).passed
+    notes = analyse(on_a_busy_machine(machine(3), 0.4)).notes
+    assert any(note.startswith("Threads had no processor for 40% of the time") for note in notes)
 
 
 def test_small_causes_of_a_kind_stand_together():

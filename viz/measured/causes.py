@@ -97,6 +97,22 @@ class Split:
     causes: tuple[Cause, ...]
     _draws: Mapping[int, Rows]  # by position of a cause: its difference in every draw
 
+    @property
+    def work(self) -> tuple[float, float | None, float | None]:
+        """The share of a step by which operators take longer, without waits; as for `slower`.
+
+        It varies less than steps do, as waits depend on what else the machine does.
+        """
+        drawn = [
+            self._draws[place]
+            for place, cause in enumerate(self.causes)
+            if cause.kind in ("operator", "added", "removed")
+        ]
+        if not drawn or not self.before:
+            return 0.0, *((None, None) if min(self.steps) < ENOUGH else (0.0, 0.0))
+        shares = np.sum(drawn, axis=0) / self.before
+        return (float(shares[0]), *_ends(shares, self.steps))
+
     def largest(self, number: int) -> tuple[Cause, ...]:
         """Return the first causes, then one for the rest of each kind."""
         shown = list(self.causes[:number])

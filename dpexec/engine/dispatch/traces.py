@@ -13,6 +13,7 @@ from dpexec.engine.core.places import available_cpus
 from dpexec.engine.core.version import __version__
 from dpexec.engine.graph.describe import describe
 from dpexec.engine.trace.events import Allocation, Trace
+from dpexec.engine.trace.processors import samples
 from dpexec.engine.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
     graph = describe(plan.graph, plan.tasks, passes, binding.specs)
     add_kernels(graph, binding, isinstance(latest, CodeNotes), isinstance(engine.scheduler, str))
     trace = recorder.trace(graph, **_facts(engine))
+    if isinstance(engine.scheduler, str):  # else the workers' threads do the work
+        waits = samples.between(*trace.span)
+        trace = replace(trace, meta={**trace.meta, **({"processors": waits} if waits else {})})
     shared = engine.compilation.options.shared_memory or len(engine.places) == 1
     standing = _standing(binding, shared, trace.span[0])
     return replace(trace, memory=(*standing, *trace.memory))

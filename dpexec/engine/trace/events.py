@@ -138,7 +138,9 @@ class Trace:
 
     Args:
         events: The events.
-        meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...
+        meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...; "processors",
+            rows of three numbers of seconds: when, and how long the process's threads had worked
+            and had waited for a processor until then.
         graph: The graph in the file format "dpexec.graph"; nodes of events refer to it.
         memory: Allocations and releases, in order of time.
 

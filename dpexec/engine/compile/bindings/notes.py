@@ -27,6 +27,7 @@ from dpexec.engine.compile.bindings.records import (
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.kernels import stamps
 from dpexec.engine.kernels.stamps import HEAD
+from dpexec.engine.trace.processors import samples
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
@@ -160,6 +161,8 @@ class CodeNotes:
         if self._joined:
             self._rows[row] = [joined.number[0] for joined in self._joined]
         self.count = row + 1
+        if ended >= samples.due:
+            samples.take(ended)
         if row + 1 == self.most:
             self.release()
 

@@ -37,6 +37,7 @@ from dpexec.engine.compile.regions.step import Step, run_steps
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.trace.events import Kind
 from dpexec.engine.trace.live import Keeper
+from dpexec.engine.trace.processors import samples
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
@@ -196,6 +197,9 @@ class Recording:
         notes = _TaskNotes(self, stamps, ran, inner, around, self.moved)
         for recorder in recorders:
             recorder.keep(notes)
+        now = perf_counter_ns()
+        if now >= samples.due:
+            samples.take(now)
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""

@@ -1,0 +1,84 @@
+"""How long threads of this process waited for a processor while others had it, as Linux counts it.
+
+Steps on a busy machine take longer without anything in the program being slower. Samples tell how
+much of that there was: they are taken at the end of recorded steps, as rarely as it needs for them
+to cost next to nothing. Where there is no ``/proc``, there are none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+__all__ = ["Samples", "samples"]
+
+_APART = 5_000_000
+"""Nanoseconds from one sample to the next, at least."""
+
+_COST = 200
+"""Samples are further apart than so many times the time that one takes."""
+
+_KEPT = 4096
+_NANO = 1e-9
+
+
+class Samples:
+    """The time that threads worked, and the time that they were ready and had no processor."""
+
+    def __init__(self) -> None:
+        self.due = 0
+        self._rows: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
+        self._known: dict[int, tuple[int, int]] = {}
+        self._sums = [0, 0]
+
+    def take(self, now: int) -> None:
+        """Take a sample. Callers first compare the time with `due`, which is faster than a call.
+
+        Args:
+            now: the time, in nanoseconds.
+        """
+        self.due = now + _APART
+        began = time.thread_time_ns()
+        known = self._known
+        self._known = {}
+        for thread, times in _times():
+            self._known[thread] = times
+            before = known.get(thread, times)  # what it did before it was first seen is unknown
+            for column in (0, 1):
+                self._sums[column] += max(0, times[column] - before[column])
+        self._rows.append((now, self._sums[0], self._sums[1]))
+        self.due += _COST * (time.thread_time_ns() - began)
+
+    def between(self, start: float, stop: float) -> list[list[float]]:
+        """Return the samples of a span of time.
+
+        Args:
+            start: seconds, on the clock of traces.
+            stop: seconds.
+
+        Returns:
+            Rows of three numbers of seconds: the time, and the sums so far of all threads' work and
+            of their waits for a processor. No rows if there are fewer than two.
+        """
+        rows = [row for row in list(self._rows) if start <= row[0] * _NANO <= stop]
+        if len(rows) < 2:
+            return []
+        return [[round(number * _NANO, 6) for number in row] for row in rows]
+
+
+def _times() -> list[tuple[int, tuple[int, int]]]:
+    """The nanoseconds of work and of waiting of every thread that runs Python."""
+    found = []
+    for thread in (it.native_id for it in threading.enumerate()):
+        try:
+            with open(f"/proc/self/task/{thread}/schedstat", "rb", buffering=0) as file:
+                work, wait = file.read(64).split()[:2]
+        except OSError:  # not Linux, or the thread has ended
+            continue
+        found.append((thread or 0, (int(work), int(wait))))
+    return found
+
+
+samples = Samples()
+"""Those of this process."""

@@ -1,0 +1,56 @@
+"""Samples of how long threads waited for a processor."""
+
+import sys
+import threading
+import time
+
+import pytest
+
+import dpexec as fluid
+from dpexec.engine.trace.processors import Samples
+from tests.engine.run.nets import batches, classifier, train
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
+
+
+def working(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@linux
+def test_samples_count_the_work_of_all_threads_from_the_first_sample_on():
+    working(0.02)
+    samples = Samples()
+    ended, sampled = threading.Barrier(2), threading.Barrier(2)
+
+    def beside():
+        working(0.02)
+        ended.wait()
+        sampled.wait()
+
+    samples.take(1_000_000_000)
+    threading.Thread(target=beside).start()
+    samples.take(2_000_000_000)
+    working(0.02)
+    ended.wait()
+    samples.take(3_000_000_000)
+    sampled.wait()
+    assert samples.between(1.5, 2.5) == []  # one row tells nothing
+    first, *_, last = samples.between(0.0, 5.0)
+    assert first == [1.0, 0.0, 0.0] and last[0] == 3.0
+    assert 0.02 <= last[1] < 10 and last[2] >= 0
+    assert samples.due >= 3_005_000_000
+
+
+@linux
+@pytest.mark.parametrize("native", [True, False])
+def test_traces_hold_the_samples_between_their_steps(native):
+    run = train(classifier(), batches(3), devices=2, native_kernels=native, trace=True)
+    trace = run.compiled.trace
+    start, stop = trace.span
+    rows = trace.meta.get("processors", [])  # steps of a short run may end before the second
+    assert all(start <= row[0] <= stop for row in rows)
+    assert rows == sorted(rows)
+    assert isinstance(fluid.ExecutionStrategy().trace, bool)
