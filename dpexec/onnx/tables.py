@@ -26,7 +26,7 @@ def exported() -> str:
         f"| {', '.join(rows[limits])} | {limits[0]} | {limits[1]} | {limits[2]} |\n"
         for limits in first
     ]
-    head = "| operators | from opset | must be constants | cannot be said |\n|---|---|---|---|\n"
+    head = "| operators | from opset | must be constants | cannot be exported |\n|---|---|---|---|\n"
     return f"\n{len(mappings())} operators:\n\n{head}{''.join(lines)}\n"
 
 
