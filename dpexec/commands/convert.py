@@ -14,7 +14,7 @@ from dpexec.commands.model_writing import write
 __all__ = ["NOTES", "add_options", "convert"]
 
 NOTES = """\
-formats, found from names and contents unless --from and --to say them:
+formats, which names and contents tell unless --from and --to are given:
   paddle       a directory of save_inference_model, of Paddle 1.x or dpexec: __model__ and a file
                for each parameter, or one for all
   fluid        files of fluid.save: NAME.pdparams, NAME.pdopt, NAME.pdmodel
@@ -22,7 +22,7 @@ formats, found from names and contents unless --from and --to say them:
   safetensors  NAME.safetensors, parameters only
   numpy        NAME.npz, parameters only
 
-Parameters without a program cannot become a model: --program names a model whose program they fit.
+Parameters alone are no model: --program names a model whose program they belong to.
 
 examples:
   dpexec convert old_model/ model.onnx             a model of Paddle 1.x for onnxruntime
@@ -55,7 +55,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fetch", action="append", metavar="NAME", help="a variable to fetch (repeatable)"
     )
     parser.add_argument(
-        "--opset", type=count, default=17, metavar="N", help="of ONNX's operators (default: 17)"
+        "--opset",
+        type=count,
+        default=17,
+        metavar="N",
+        help="version of ONNX's operators (default: 17)",
     )
 
 

@@ -18,9 +18,9 @@ from dpexec.engine.core.places import available_cpus
 __all__ = ["NOTES", "add_options", "build"]
 
 NOTES = """\
-Without options the code is kept where all compiled code is, for this machine's family of
-processors. With --pack it is written into the package, too, which a wheel then carries: a file for
-each family and version of Python. DPEXEC_PROCESSOR chooses a family that this processor can be.
+The code goes to the cache of compiled code, for this machine's family of processors. With --pack it
+is also written into the package, from where a wheel takes it: a file for each family and version of
+Python. DPEXEC_PROCESSOR chooses another family that this processor supports.
 
 examples:
   dpexec kernels
@@ -31,9 +31,9 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("--pack", action="store_true", help="write a pack into the package")
+    parser.add_argument("--pack", action="store_true", help="also write the code into the package")
     parser.add_argument(
-        "--processes", type=count, default=available_cpus(), metavar="N", help="that compile"
+        "--processes", type=count, default=available_cpus(), metavar="N", help="number of processes"
     )
     parser.add_argument("--part", help=argparse.SUPPRESS)  # I/N: of a process that compiles
 

@@ -18,12 +18,11 @@ from dpexec.compat.absent import explain_import
 __all__ = ["OURS", "add_options", "check", "execute", "run", "separate"]
 
 NOTES = """\
-The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
-`from paddle.fluid import core` and `import paddle` (batch, reader, dataset) are answered by
-dpexec; a real Paddle need not be installed. Names that NumPy has dropped since then (np.float,
-np.int ...) are there, and arrays with one element are numbers for formats, float(), int() and math.
-Options of dpexec may stand before or after the script; everything after `--` goes to the script as
-it is.
+In the script, `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
+`from paddle.fluid import core` and `import paddle` (batch, reader, dataset) import dpexec; Paddle
+need not be installed. Names that NumPy has removed since then (np.float, np.int ...) exist, and
+arrays with one element work as numbers in formats, float(), int() and math. Options of dpexec may
+stand before or after the script; everything after `--` is passed to the script unchanged.
 
 examples:
   dpexec run train.py
@@ -70,13 +69,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--trainers",
         type=count,
         metavar="N",
-        help="run the script in N processes, which it tells apart by PADDLE_TRAINER_ID",
+        help="run the script in N processes; PADDLE_TRAINER_ID is the number of each",
     )
     parser.add_argument(
         "--servers",
         type=count,
         metavar="M",
-        help="and in M more that are parameter servers, which it sees by TRAINING_ROLE",
+        help="and in M parameter servers; TRAINING_ROLE tells them from trainers",
     )
     parser.add_argument(
         "--restarts",

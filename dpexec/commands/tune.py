@@ -16,10 +16,10 @@ from dpexec.commands.run import check, execute
 __all__ = ["NOTES", "OURS", "add_options", "tune"]
 
 NOTES = """\
-The script runs as with `dpexec run` up to a step of its data-parallel program. There it ends, and
-strategies are tried on that batch, on a copy of all variables: what simulations and replays of
-recorded steps call hopeless is left out, the others run in turns with what the script has set.
-Printed are the lines to write into the script.
+The script runs as with `dpexec run` up to step K of its data-parallel program, and ends there.
+Settings of the strategies are then tried with the batch of that step, on a copy of all variables:
+first simulations and replays of recorded steps sort out settings that cannot help, then the others
+run in turns with those of the script. The lines to write into the script are printed.
 
 examples:
   dpexec tune train.py

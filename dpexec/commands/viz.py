@@ -51,14 +51,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         choices=("type", "node", "layer", "task", "role"),
-        help="what makes a row of the table (default: type)",
+        help="what a row of the table stands for (default: type)",
     )
     parser.add_argument("--compare", type=Path, metavar="OLD", help="the trace of an earlier run")
     parser.add_argument(
         "--gate",
         type=_percent,
         metavar="P%",
-        help="with --compare: exit with 1 if steps are slower by more than that beyond noise",
+        help="with --compare: exit with 1 if steps are slower by more than P%%, beyond noise",
     )
     parser.add_argument(
         "--simulate", type=count, metavar="N", help="replay the trace on N devices instead"
@@ -67,12 +67,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--mode", choices=("allreduce", "reduce"), help="how the simulated devices aggregate"
     )
     parser.add_argument(
-        "--bandwidth", type=float, metavar="B", help="of the simulated link, in bytes per second"
+        "--bandwidth",
+        type=float,
+        metavar="B",
+        help="bandwidth of the simulated link, bytes per second",
     )
     parser.add_argument(
-        "--latency", type=float, metavar="L", help="of that link, in seconds (default: 0)"
+        "--latency", type=float, metavar="L", help="latency of that link, in seconds (default: 0)"
     )
-    parser.add_argument("--cores", type=count, metavar="C", help="that the simulated devices share")
+    parser.add_argument(
+        "--cores", type=count, metavar="C", help="number of cores that the devices share"
+    )
 
 
 def _number(text: str) -> int:

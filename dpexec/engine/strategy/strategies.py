@@ -98,58 +98,92 @@ class BuildStrategy(Strategy):
     GradientScaleStrategy: TypeAlias = GradientScaleStrategy
 
     reduce_strategy = Field(
-        ReduceStrategy.AllReduce, ReduceStrategy, "AllReduce or Reduce aggregation."
+        ReduceStrategy.AllReduce,
+        ReduceStrategy,
+        "Add each gradient on every device (AllReduce), or on its owner alone (Reduce).",
     )
     gradient_scale_strategy = Field(
         GradientScaleStrategy.CoeffNumDevice,
         GradientScaleStrategy,
-        "Seed of the loss gradient: the device's share of the batch, one, or fed by the user.",
+        "Initial gradient of the loss: the device's share of the batch, 1, or fed by the user.",
     )
-    debug_graphviz_path = Field("", str, "Prefix of DOT files written when compiling.")
-    enable_sequential_execution = Field(False, bool, "Keep the program's order on each device.")
-    fuse_all_reduce_ops = Field(True, bool, "One all-reduce per layer, or as flags say.")
-    fuse_bn_act_ops = Field(False, bool, "One operator normalizes a batch and applies relu.")
-    fuse_relu_depthwise_conv = Field(False, bool, "depthwise_conv2d applies the relu before it.")
-    fuse_elewise_add_act_ops = Field(False, bool, "One operator adds and activates.")
-    fuse_gemm_epilogue = Field(False, bool, "On GPUs: products add their bias, and relu.")
-    enable_auto_fusion = Field(False, bool, "One operator for what works on single elements.")
+    debug_graphviz_path = Field(
+        "", str, "Prefix of DOT files of the graph, which are written when compiling."
+    )
+    enable_sequential_execution = Field(
+        False, bool, "Run the operators of a device in the program's order."
+    )
+    fuse_all_reduce_ops = Field(
+        True, bool, "Add the gradients of a layer in one all-reduce; flags set other groups."
+    )
+    fuse_bn_act_ops = Field(False, bool, "Make one operator of batch_norm and the relu after it.")
+    fuse_relu_depthwise_conv = Field(
+        False, bool, "Make one operator of depthwise_conv2d and the relu before it."
+    )
+    fuse_elewise_add_act_ops = Field(
+        False, bool, "Make one operator of an addition and an activation."
+    )
+    fuse_gemm_epilogue = Field(
+        False, bool, "On GPUs: make one operator of a matrix product, its bias and relu."
+    )
+    enable_auto_fusion = Field(
+        False, bool, "Make one operator of neighbouring elementwise operators."
+    )
     fuse_softmax_with_cross_entropy = Field(
-        False, bool, "One operator for softmax and cross entropy; gradients differ by rounding."
+        False, bool, "Make one operator of softmax and cross entropy; gradients differ by rounding."
     )
-    enable_addto = Field(False, bool, "Add contributions to a gradient as soon as they are there.")
+    enable_addto = Field(
+        False, bool, "Add contributions to a gradient as soon as they are computed."
+    )
     sync_batch_norm = Field(False, bool, "batch_norm uses the statistics of all devices.")
-    fuse_broadcast_ops = Field(True, bool, "One broadcast for several parameters.")
-    fuse_all_optimizer_ops = Field(False, bool, "One operator updates many parameters.")
+    fuse_broadcast_ops = Field(
+        True, bool, "Send several parameters in one broadcast (Reduce mode)."
+    )
+    fuse_all_optimizer_ops = Field(False, bool, "Update many parameters in one operator.")
     memory_optimize = Field(
         None, optional_bool, "Free temporaries after their last use; None means True."
     )
-    enable_inplace = Field(True, bool, "Let optimizers overwrite; else they run on NumPy.")
-    skip_dead_ops = Field(True, bool, "Compute only what is fetched or kept.")
-    remove_identities = Field(False, bool, "Read the original instead of a copy.")
-    common_subexpressions = Field(False, bool, "Compute once what is computed twice.")
-    constant_folding = Field(False, bool, "Compute what constants give when compiling.")
-    native_kernels = Field(True, bool, "Put operators together to machine code (needs numba).")
+    enable_inplace = Field(
+        True, bool, "Let optimizers write into their parameters; otherwise they run on NumPy."
+    )
+    skip_dead_ops = Field(
+        True, bool, "Leave out operators whose results are neither fetched nor stored."
+    )
+    remove_identities = Field(
+        False, bool, "Leave out operators that copy; later ones read the original."
+    )
+    common_subexpressions = Field(False, bool, "Compute equal expressions once.")
+    constant_folding = Field(False, bool, "Compute constant expressions when compiling.")
+    native_kernels = Field(True, bool, "Compile operators to machine code (needs numba).")
     product_precision = Field(
         "float32",
         one_of("float32", "bfloat16", "tf32"),
-        "Type that matrix products are computed in: 'float32', 'bfloat16', 'tf32'.",
+        "Round the operands of matrix products: 'bfloat16', 'tf32' (GPUs); 'float32' does not.",
     )
-    allow_cuda_graph_capture = Field(False, bool, "On GPUs: launch pieces as CUDA graphs.")
+    allow_cuda_graph_capture = Field(
+        False, bool, "On GPUs: launch groups of operators as CUDA graphs."
+    )
     task_granularity = Field(
-        "segment", one_of("segment", "op"), "One dask task per 'segment' or per 'op'."
+        "segment",
+        one_of("segment", "op"),
+        "What a Dask task holds: a 'segment' of operators, or one 'op'.",
     )
 
     remove_unnecessary_lock = Field(True, bool, "GPU and parameter server only.", False)
     cache_runtime_context = Field(False, bool, "Cache operator contexts.", False)
     enable_backward_optimizer_op_deps = Field(True, bool, "Multi-trainer GPU only.", False)
-    num_trainers = Field(1, int, "How many processes train together.")
-    trainer_id = Field(0, int, "Number of this one.")
-    trainers_endpoints = Field([], strings, "Where they listen: ip:port of each, in order.")
+    num_trainers = Field(1, int, "Number of processes that train together.")
+    trainer_id = Field(0, int, "Number of this process among them, from 0.")
+    trainers_endpoints = Field(
+        [], strings, "Where each of them listens, as ip:port, in their order."
+    )
     nccl_comm_num = Field(1, int, "NCCL communicators.", False)
     use_hierarchical_allreduce = Field(False, bool, "NCCL only.", False)
     hierarchical_allreduce_inter_nranks = Field(0, int, "NCCL only.", False)
     is_distribution = Field(False, bool, "Set by Paddle for programs with send and recv.", False)
-    async_mode = Field(False, bool, "The program's parameter servers wait for nobody.")
+    async_mode = Field(
+        False, bool, "With parameter servers: update at once, without waiting for all trainers."
+    )
     mkldnn_enabled_op_types = Field(set(), strings, "oneDNN only.", False)
 
     def __init__(self) -> None:
@@ -254,30 +288,34 @@ class ExecutionStrategy(Strategy):
         >>> strategy.num_iteration_per_drop_scope = 100  # how long temporary values may stay
     """
 
-    num_threads = Field(0, int, "Size of the thread pool; 0 means 4 per device.")
-    num_iteration_per_drop_scope = Field(1, int, "Runs between clean-ups of temporaries.")
-    num_iteration_per_run = Field(1, positive, "Steps per call of run.")
+    num_threads = Field(0, int, "Threads that run tasks; 0 means 4 per device.")
+    num_iteration_per_drop_scope = Field(1, int, "Runs after which temporary values are freed.")
+    num_iteration_per_run = Field(1, positive, "Steps in each call of run.")
     scheduler = Field(
         None,
         _scheduler,
-        "'threads', 'sync', 'distributed' or a Client; None: what dask would take.",
+        "'threads', 'sync', 'distributed' or a Client; None: the one that Dask would take.",
     )
     collectives = Field(
         "auto",
         one_of("auto", "tasks", "gang"),
         "On a cluster: dask 'tasks', or inside a 'gang'; 'auto': a gang if it can run the program.",
     )
-    collective_timeout = Field(120, int, "Seconds that a silent worker is waited for.")
+    collective_timeout = Field(
+        120, int, "Seconds after which a silent worker or trainer counts as lost."
+    )
     recovery = Field(
         "mirror",
         one_of("mirror", "checkpoint"),
         "Copy a replica's own state to a second worker ('mirror'), or rely on a 'checkpoint'.",
     )
-    use_experimental_executor = Field(True, bool, "Plan the tasks' order once, not at every run.")
-    trace = Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
+    use_experimental_executor = Field(
+        True, bool, "Plan the order of tasks once, and not at every run."
+    )
+    trace = Field(False, bool, "Record when each operator ran; the latest 200,000 events are kept.")
     _dry_run = Field(False, bool, "Compile and check, but run nothing; fetches are None.")
 
-    use_cuda = Field(True, bool, "Set by the executor; kept so that programs may set it.")
+    use_cuda = Field(True, bool, "Set by the executor; programs may set it, as in fluid.")
     allow_op_delay = Field(False, bool, "Without effect in fluid, too.", False)
     use_thread_barrier = Field(False, bool, "Parameter server only.", False)
 
