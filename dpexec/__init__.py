@@ -184,6 +184,11 @@ def from_torch(module: Any, example: Any, **options: Any) -> list[Any]:
     Returns:
         The program, the names to feed, and the variables to fetch. Parameters are in the scope
         under the names that they have in the module.
+
+    Example:
+        >>> import dpexec as fluid, torch  # doctest: +SKIP
+        >>> net = torch.nn.Linear(3, 2)  # doctest: +SKIP
+        >>> program, feeds, fetches = fluid.from_torch(net, torch.randn(4, 3))  # doctest: +SKIP
     """
     from dpexec import onnx
 

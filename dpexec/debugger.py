@@ -115,7 +115,7 @@ def draw_block_graphviz(
     """Write a block's graph: operators as boxes, variables as ellipses, persistable ones filled.
 
     Args:
-        block: the block.
+        block: a block of a program, such as ``program.global_block()``.
         highlights: regular expressions; variables and operators whose names match from the start
             are highlighted, with their edges.
         path: the DOT file to write, for Graphviz.

@@ -30,6 +30,27 @@ class DetectionMAP:
 
     The program accumulates in persistable variables, which the startup program resets; each device
     has its own. Source: ``fluid.metrics.DetectionMAP``; Everingham et al. 2010.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     found = fluid.data("found", [None, 6], lod_level=1)  # label, score, box
+        ...     label = fluid.data("label", [None, 1], lod_level=1)
+        ...     box = fluid.data("box", [None, 4], lod_level=1)
+        ...     both = fluid.metrics.DetectionMAP(found, label, box, class_num=2).get_map_var()
+        >>> def fed(rows):
+        ...     rows = np.array(rows, "float32")
+        ...     return fluid.create_lod_tensor(rows, [[len(rows)]], fluid.CPUPlace())
+        >>> feed = {"label": fed([[1]]), "box": fed([[0, 0, 1, 1]])}
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     _ = exe.run(startup)
+        ...     for place in [0, 0, 1, 1], [5, 5, 6, 6]:  # right, wrong
+        ...         feed["found"] = fed([[1, 0.9, *place]])
+        ...         print([value.tolist() for value in exe.run(main, feed, list(both))])
+        [[1.0], [1.0]]
+        [[0.0], [0.5]]
     """
 
     def __init__(

@@ -226,6 +226,17 @@ class DetectionMAP(metrics.DetectionMAP):
     Args:
         args: as for :class:`~dpexec.metrics.DetectionMAP`.
         kwargs: as for :class:`~dpexec.metrics.DetectionMAP`.
+
+    Example:
+        >>> import warnings
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     found = fluid.data("found", [None, 6], lod_level=1)  # label, score, box
+        ...     label = fluid.data("label", [None, 1], lod_level=1)
+        ...     box = fluid.data("box", [None, 4], lod_level=1)
+        ...     with warnings.catch_warnings(action="ignore"):  # it is deprecated
+        ...         metric = fluid.evaluator.DetectionMAP(found, label, box, class_num=2)
+        ...     of_this_batch, of_all_batches = metric.get_map_var()
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

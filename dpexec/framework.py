@@ -29,8 +29,7 @@ from dpexec.engine.ir.program import (
     default_main_program,
     default_startup_program,
     program_guard,
-    switch_main_program,
-    switch_startup_program,
+    replace_defaults,
 )
 from dpexec.engine.ir.roles import grad_name as grad_var_name
 from dpexec.engine.ir.variable import Parameter, Variable
@@ -70,6 +69,54 @@ FLUID_VERSION = (1, 8, 5, 0)
 EMPTY_VAR_NAME, TEMP_VAR_NAME = "@EMPTY@", "@TEMP@"
 GRAD_VAR_SUFFIX, ZERO_VAR_SUFFIX = "@GRAD", "@ZERO"
 CONTROL_DEP_VAR_PREFIX = "__control_var"
+
+
+def switch_main_program(program: Program) -> Program:
+    """Replace the default main program and return the old one.
+
+    :func:`program_guard` does so for a ``with`` block.
+
+    Args:
+        program: the program that layers append to from now on.
+
+    Returns:
+        The program that it replaces.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> mine = fluid.Program()
+        >>> before = fluid.framework.switch_main_program(mine)
+        >>> fluid.default_main_program() is mine
+        True
+        >>> _ = fluid.framework.switch_main_program(before)
+    """
+    (old, _) = replace_defaults(program, None)
+    assert old is not None
+    return old
+
+
+def switch_startup_program(program: Program) -> Program:
+    """Replace the default startup program and return the old one.
+
+    :func:`program_guard` does so for a ``with`` block.
+
+    Args:
+        program: the program that initialisers append to from now on.
+
+    Returns:
+        The program that it replaces.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> mine = fluid.Program()
+        >>> before = fluid.framework.switch_startup_program(mine)
+        >>> fluid.default_startup_program() is mine
+        True
+        >>> _ = fluid.framework.switch_startup_program(before)
+    """
+    (_, old) = replace_defaults(None, program)
+    assert old is not None
+    return old
 
 
 def dtype_is_floating(dtype: Any) -> bool:

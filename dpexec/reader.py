@@ -233,6 +233,14 @@ class ProgramReader(PyReader):
     Args:
         reader: the program's variable that represents the reader.
         capacity: number of batches to read ahead.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     reader = fluid.layers.py_reader(4, shapes=[(-1, 2)], dtypes=["float32"])
+        ...     x = fluid.layers.read_file(reader)
+        ...     type(reader).__name__, x.shape
+        ('ProgramReader', (-1, 2))
     """
 
     def __init__(self, reader: Variable, capacity: int) -> None:

@@ -39,6 +39,17 @@ def create_normalized_weight(
 
     Raises:
         ValueError: the weight has no dimension ``attr.dim``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.weight_norm import create_normalized_weight
+        >>> begin = fluid.initializer.Xavier()
+        >>> attr = fluid.WeightNormParamAttr(dim=1, name="w", initializer=begin)
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     weight = create_normalized_weight("mine", (startup, main), attr, [4, 3], "float32")
+        >>> weight.shape, [parameter.name for parameter in main.all_parameters()]
+        ((4, 3), ['w_g', 'w_v'])
     """
     rank, dim = len(shape), attr.dim
     if dim is not None and not 0 <= dim < rank:

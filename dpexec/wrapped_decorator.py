@@ -4,12 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["signature_safe_contextmanager", "wrap_decorator"]
 
-signature_safe_contextmanager = contextlib.contextmanager
+
+def signature_safe_contextmanager(
+    func: Callable[..., Iterator[Any]],
+) -> Callable[..., contextlib.AbstractContextManager[Any]]:
+    """Make a context manager of a generator that yields once, as ``contextlib.contextmanager``.
+
+    Args:
+        func: the generator; what it yields is bound by ``with ... as``.
+
+    Returns:
+        A function with the name, documentation and signature of ``func``.
+
+    Example:
+        >>> from dpexec.wrapped_decorator import signature_safe_contextmanager
+        >>> @signature_safe_contextmanager
+        ... def said(what):
+        ...     print("begin", what)
+        ...     yield
+        ...     print("end", what)
+        >>> with said("work"):
+        ...     print("working")
+        begin work
+        working
+        end work
+    """
+    return contextlib.contextmanager(func)
 
 
 def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ class Findings(View):
     """An analysis with its pictures.
 
     Args:
-        trace: The trace.
+        trace: What a run recorded, such as `replicas.trace`.
         steps: Numbers of the steps to analyse; None for all except slow first ones.
 
     Raises:

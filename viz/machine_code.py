@@ -20,6 +20,11 @@ class MachineCode:
         python: Its Python source.
         llvm: The optimised LLVM IR that numba made from it.
         assembly: The instructions for this machine.
+
+    Example:
+        >>> from dpexec import viz
+        >>> for code in viz.machine_code(replicas, "mul"):  # doctest: +SKIP
+        ...     print(code.name, code.takes, len(code.assembly.splitlines()))
     """
 
     name: str
@@ -60,6 +65,11 @@ def machine_code(source: Any, op: str | int) -> Codes:
     Raises:
         ValueError: There is no such operator, or its work was done by Python, GPUs or other
             processes instead of machine code of this process.
+
+    Example:
+        >>> from dpexec import viz
+        >>> print(viz.machine_code(replicas, "mul_grad"))  # source and assembly  # doctest: +SKIP
+        >>> print(viz.machine_code(replicas, "relu")[0].llvm)  # doctest: +SKIP
     """
     from dpexec.engine.kernels.machine import at_address
 

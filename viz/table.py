@@ -92,13 +92,34 @@ class Row:
 
 
 class Table(View):
-    """Durations, a row per group.
+    """Durations, a row per group; :func:`dpexec.viz.table` makes it.
 
     Args:
-        rows: The rows.
+        rows: The figures of each group.
         title: Heading.
-        order: The column that they are sorted by.
-        notes: Further remarks for the reader.
+        order: The column by which the rows are sorted.
+        notes: Remarks below the table, such as which steps are not counted.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import viz
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> how = fluid.ExecutionStrategy()
+        >>> how.trace = True
+        >>> two = fluid.CompiledProgram(main).with_data_parallel(
+        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
+        ... )
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     for _ in range(3):
+        ...         _ = exe.run(two, feed={"x": np.ones((4, 4), "float32")})
+        >>> table = viz.table(two).sorted("median")
+        >>> len(table.rows) > 3 and table.rows[0].calls > 0
+        True
     """
 
     formats = (*View.formats, ".csv")

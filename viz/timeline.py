@@ -31,7 +31,7 @@ class Timeline(View):
     """The slices of a run on their tracks.
 
     Args:
-        trace: The trace.
+        trace: What a run recorded, such as `replicas.trace`.
         steps: Numbers of the steps to show; None for all. The static picture shows the typical one.
         layers: The groups of the trace's graph, if they are known already.
 

@@ -33,6 +33,12 @@ class Tuning(View):
 
     Attributes:
         lines: Code for the user's script; empty if nothing is faster beyond noise.
+
+    Example:
+        >>> from dpexec import viz
+        >>> found = viz.tune(replicas, feed)  # doctest: +SKIP
+        >>> found.lines  # doctest: +SKIP
+        ['build_strategy.fuse_all_optimizer_ops = True']
     """
 
     def __init__(
@@ -239,6 +245,12 @@ def tune(
         ValueError: The program runs on a cluster, trains with other processes, writes files, or
             needs a feed.
         EnforceNotMet: It cannot run: variables have no values, or the batch does not fit.
+
+    Example:
+        >>> from dpexec import viz
+        >>> found = viz.tune(replicas, feed, seconds=30)  # doctest: +SKIP
+        >>> print(found)  # doctest: +SKIP
+        >>> found.save("tuned.html")  # doctest: +SKIP
     """
     subject = Subject.of(replicas, feed, fetch_list, scope, loads=False)
     return tuned(subject, seconds, rounding, progress)

@@ -45,6 +45,11 @@ def attach(client: Any, engine: Any, token: str) -> Any:
 
     Returns:
         The publisher of reports; close it to end them.
+
+    Example:
+        >>> from dpexec import dashboard
+        >>> publisher = dashboard.attach(client, engine, "mine")  # doctest: +SKIP
+        >>> publisher.close()  # doctest: +SKIP
     """
     from dpexec.dashboard.cluster import Publisher
 
@@ -52,7 +57,18 @@ def attach(client: Any, engine: Any, token: str) -> Any:
 
 
 async def dask_setup(scheduler: Any) -> None:
-    """Called by ``dask scheduler --preload dpexec.dashboard``."""
+    """Put the page ``/dpexec`` on a scheduler's dashboard.
+
+    ``dask scheduler --preload dpexec.dashboard`` calls it. Without that option, the page appears
+    when the first program trains on the cluster.
+
+    Args:
+        scheduler: the ``distributed.Scheduler`` of this process.
+
+    Example:
+        >>> from dpexec import dashboard
+        >>> await dashboard.dask_setup(scheduler)  # doctest: +SKIP
+    """
     from dpexec.dashboard.plugin import NAME, DashboardPlugin
 
     await scheduler.register_scheduler_plugin(DashboardPlugin(), name=NAME, idempotent=True)

@@ -30,6 +30,13 @@ class LiveServer:
 
     Raises:
         OSError: the port is taken, or the process cannot be started.
+
+    Example:
+        >>> from dpexec import dashboard
+        >>> server = dashboard.serve(replicas)  # doctest: +SKIP
+        >>> server.url  # doctest: +SKIP
+        'http://127.0.0.1:40217/dpexec'
+        >>> server.close()  # doctest: +SKIP
     """
 
     def __init__(self, source: LocalSource, address: str, port: int) -> None:
@@ -98,6 +105,13 @@ def serve(executor: Any = None, port: int = 0, address: str = "127.0.0.1") -> Li
         OSError: the port is taken, or the server's process did not start.
         TypeError: the executor is of another kind.
         ValueError: the executor trains on a cluster, whose dashboard has the page.
+
+    Example:
+        >>> from dpexec import dashboard
+        >>> with dashboard.serve(replicas, port=8000) as server:  # doctest: +SKIP
+        ...     print("watch", server.url)
+        ...     for batch in batches:
+        ...         exe.run(replicas, feed=batch, fetch_list=[loss])
     """
     if importlib.util.find_spec("bokeh") is None:
         raise RuntimeError(f"the live view cannot be served: {pages.REQUIREMENT}")

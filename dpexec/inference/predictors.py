@@ -33,6 +33,20 @@ class PaddlePredictor(ABC):
         model: the model to run.
         place: the device.
         by_name: identify inputs of :meth:`run` by name instead of order.
+
+    Example:
+        >>> import tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec import core
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.program_guard(fluid.Program()), tempfile.TemporaryDirectory() as folder:
+        ...     y = fluid.layers.scale(fluid.data("x", [None, 2]), scale=2.0)
+        ...     _ = fluid.io.save_inference_model(folder, ["x"], [y], exe)
+        ...     predictor = core.create_paddle_predictor(core.AnalysisConfig(folder))
+        >>> another = predictor.clone()  # for another thread; the parameters are shared
+        >>> (found,) = another.run([core.PaddleTensor(np.ones((1, 2), "float32"))])
+        >>> found.as_ndarray()
+        array([[2., 2.]], dtype=float32)
     """
 
     def __init__(self, model: Model, place: Place, by_name: bool) -> None:

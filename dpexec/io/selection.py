@@ -99,7 +99,7 @@ def get_program_parameter(program: Program) -> list[Variable]:
     """All parameters of a program.
 
     Args:
-        program: the program.
+        program: a program with any number of blocks.
 
     Returns:
         The parameters of its blocks, in the order in which they were created.
@@ -125,7 +125,7 @@ def get_program_persistable_vars(program: Program) -> list[Variable]:
     """All persistable variables of a program.
 
     Args:
-        program: the program.
+        program: a program with any number of blocks.
 
     Returns:
         The variables of its blocks, in the order in which they were created.

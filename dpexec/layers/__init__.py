@@ -82,6 +82,7 @@ from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.priors import *  # noqa: F403
 from dpexec.layers.products import *  # noqa: F403
 from dpexec.layers.proposals import *  # noqa: F403
+from dpexec.layers.pyramid_levels import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.random_integers import *  # noqa: F403
 from dpexec.layers.ranges import *  # noqa: F403

@@ -130,6 +130,29 @@ def retinanet_target_assign(
         ``(positive, 4)`` as of :func:`rpn_target_assign`, and per image the number of positive
         anchors plus one, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle op
         ``retinanet_target_assign``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> anchors = np.array([[0, 0, 9, 9], [20, 20, 29, 29]], "float32")
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     shifts, logits = fluid.data("shifts", [1, 2, 4]), fluid.data("logits", [1, 2, 3])
+        ...     boxes = fluid.data("boxes", [None, 4], lod_level=1)
+        ...     kinds = fluid.data("kinds", [None, 1], "int32", lod_level=1)
+        ...     crowds = fluid.data("crowds", [None, 1], "int32", lod_level=1)
+        ...     info = fluid.layers.assign(np.array([[32, 32, 1]], "float32"))
+        ...     at = fluid.layers.assign(anchors)
+        ...     made = fluid.layers.retinanet_target_assign(
+        ...         shifts, logits, at, at, boxes, kinds, crowds, info, num_classes=3
+        ...     )
+        ...     def fed(values, dtype):
+        ...         return fluid.create_lod_tensor(np.array(values, dtype), [[1]], fluid.CPUPlace())
+        ...     feed = {"boxes": fed(anchors[:1], "float32"), "kinds": fed([[2]], "int32")}
+        ...     feed |= {"crowds": fed([[0]], "int32"), "shifts": np.zeros((1, 2, 4), "float32")}
+        ...     feed["logits"] = np.zeros((1, 2, 3), "float32")
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[made[2]], return_numpy=False)
+        >>> np.array(found).ravel().tolist()  # the first anchor is the object of class 2
+        [2, 0]
     """
     floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
     floats |= {"anchor_var": anchor_var, "gt_boxes": gt_boxes, "im_info": im_info}

@@ -96,7 +96,7 @@ def array_read(array: Variable, i: Variable) -> Variable:
     """Read an entry of an array.
 
     Args:
-        array: the array.
+        array: an array of tensors, such as :func:`array_write` writes to.
         i: index of the entry: int64, one element.
 
     Returns:
@@ -132,7 +132,7 @@ def array_length(array: Variable) -> Variable:
     """The number of entries of an array.
 
     Args:
-        array: the array.
+        array: an array of tensors, such as :func:`create_array` makes.
 
     Returns:
         int64 ``(1,)``.

@@ -115,6 +115,27 @@ def beam_search_decode(
         :func:`dynamic_decode`: a whole search, with a decoder.
         :class:`BeamSearchDecoder`: the decoder that searches.
         :func:`gather_tree`: follows the parents of beams.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> layers, place = fluid.layers, fluid.CPUPlace()
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     ids, scores, feed = layers.create_array("int64"), layers.create_array("float32"), {}
+        ...     # a start (5), two words after it, and an end (0) after each of these
+        ...     steps = [([5], [[1], [1]]), ([1, 2], [[1], [2]]), ([0, 0], [[2], [1, 1]])]
+        ...     for number, (words, lengths) in enumerate(steps):
+        ...         at = layers.fill_constant([1], "int64", number)
+        ...         for array, kind in (ids, "int64"), (scores, "float32"):
+        ...             name = f"{kind}_{number}"
+        ...             fed = fluid.data(name, [None, 1], kind, lod_level=2)
+        ...             _ = layers.array_write(fed, at, array)
+        ...             rows = np.array(words, kind).reshape(-1, 1)
+        ...             feed[name] = fluid.create_lod_tensor(rows, lengths, place)
+        ...     found, _ = layers.beam_search_decode(ids, scores, beam_size=2, end_id=0)
+        ...     exe = fluid.Executor(place)
+        ...     (sentences,) = exe.run(feed=feed, fetch_list=[found], return_numpy=False)
+        >>> np.array(sentences).tolist(), sentences.recursive_sequence_lengths()
+        ([5, 1, 0, 5, 2, 0], [[2], [3, 3]])
     """
     check_variable_and_dtype(ids, "ids", ("int64",), "beam_search_decode")
     check_variable_and_dtype(scores, "scores", SINGLE_DOUBLE, "beam_search_decode")

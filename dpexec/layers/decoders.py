@@ -33,6 +33,24 @@ class Decoder:
     """Base class: one step of :func:`dynamic_decode`.
 
     Source: ``fluid.layers.Decoder``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> class Halves(fluid.layers.Decoder):
+        ...     "Halves its input in each step, until it is below 1."
+        ...     def initialize(self, inits):
+        ...         return inits, inits, inits < 1.0
+        ...     def step(self, time, inputs, states, **kwargs):
+        ...         half = inputs * 0.5
+        ...         return half, half, half, half < 1.0
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     start = fluid.data("start", [2])
+        ...     made = fluid.layers.dynamic_decode(Halves(), start, return_length=True)
+        ...     feed = {"start": np.array([8, 2], "float32")}
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     rows, steps = exe.run(feed=feed, fetch_list=[made[0], made[2]])
+        >>> rows[0].tolist(), steps.tolist()
+        ([4.0, 2.0, 1.0, 0.5], [4, 2])
     """
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:

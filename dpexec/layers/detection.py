@@ -118,11 +118,25 @@ def detection_map(
         evaluate_difficult: whether difficult objects count.
         has_state: int32 ``(1,)``: 0 to ignore ``input_states``.
         input_states: counts of earlier batches: objects per class, right and wrong detections.
-        out_states: variables for the same counts after this batch.
+        out_states: variables for these counts after this batch.
         ap_version: ``"integral"`` or ``"11point"``.
 
     Returns:
         ``(1,)``. Source: Paddle op ``detection_map``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     found = fluid.data("found", [None, 6], lod_level=1)  # label, score, box
+        ...     true = fluid.data("true", [None, 5], lod_level=1)  # label, box
+        ...     score = fluid.layers.detection.detection_map(found, true, class_num=2)
+        ...     place = fluid.CPUPlace()
+        ...     one = np.array([[1, 0, 0, 1, 1]], "float32")
+        ...     two = np.array([[1, 0.9, 5, 5, 6, 6], [1, 0.8, 0, 0, 1, 1]], "float32")
+        ...     feed = {"true": fluid.create_lod_tensor(one, [[1]], place)}
+        ...     feed["found"] = fluid.create_lod_tensor(two, [[2]], place)  # the second is right
+        ...     fluid.Executor(place).run(feed=feed, fetch_list=[score])
+        [array([0.5], dtype=float32)]
     """
     helper = LayerHelper("detection_map")
     mean = helper.create_variable_for_type_inference("float32")
@@ -295,8 +309,7 @@ def multi_box_head(
         aspect_ratios: one or several ratios for each map, width by height.
         min_ratio: size of boxes on the second map, in percent of ``base_size``.
         max_ratio: size of boxes on the last map, in percent of ``base_size``.
-        min_sizes: one or several sizes for each map, in pixels.
-        max_sizes: likewise.
+        min_sizes, max_sizes: one or several sizes for each map, in pixels.
         steps: pixels between positions, for each map.
         step_w: horizontal pixels between positions, for each map.
         step_h: vertical pixels between positions, for each map.
@@ -304,9 +317,7 @@ def multi_box_head(
         variance: variances of the four coordinates of a box.
         flip: whether to use the inverse of each ratio, too.
         clip: whether to clip boxes to the image.
-        kernel_size: kernel size of the convolutions.
-        pad: padding of the convolutions.
-        stride: stride of the convolutions.
+        kernel_size, pad, stride: of the convolutions.
         name: ignored; accepted for compatibility.
         min_max_aspect_ratios_order: whether square boxes come first.
 

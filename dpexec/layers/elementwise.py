@@ -117,8 +117,7 @@ def less_than(
     """Whether ``x < y``, element by element.
 
     Args:
-        x: numbers.
-        y: numbers; its shape must be broadcastable to that of ``x``.
+        x, y: numbers; the shape of ``y`` must be broadcastable to that of ``x``.
         force_cpu: ignored; the result stays on the device that the program runs on.
         cond: variable that takes the result.
 
@@ -208,18 +207,21 @@ isfinite = _finiteness("isfinite", "isfinite")
 
 
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
-    """Whether ``x`` has no elements, bool ``(1,)``. Source: Paddle op ``is_empty``.
+    """Whether ``x`` has no elements.
 
     Args:
-        x: numbers, any shape.
-        cond: bool variable that takes the result.
+        x: a tensor of any type and shape.
+        cond: bool variable that takes the result; None makes one.
+
+    Returns:
+        bool ``(1,)``. Source: Paddle op ``is_empty``.
 
     Example:
-        >>> import dpexec as fluid, numpy as np
+        >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([1.0], "float32"))
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.is_empty(x)])
-        [array([False])]
+        ...     empty = fluid.layers.is_empty(fluid.layers.zeros([2, 0], "float32"))
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[empty])
+        [array([ True])]
     """
     check_variable_and_dtype(x, "x", NO_HALF, "is_empty")
     if cond is not None:
@@ -238,8 +240,7 @@ def allclose(
     """Whether ``|input - other| <= atol + rtol * |other|`` for all elements.
 
     Args:
-        input: float32 or float64.
-        other: the same shape.
+        input, other: float32 or float64, of one shape.
         rtol: tolerance relative to ``other``.
         atol: tolerance.
         equal_nan: whether two NaN are equal.
@@ -269,8 +270,7 @@ def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Vari
     """Whether elements are equal.
 
     Args:
-        x: numbers.
-        y: numbers of the same data type.
+        x, y: numbers of one data type.
         name: prefix of names.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Region proposals: generating and labelling them, distributing them to pyramid levels."""
+"""Region proposals: generating and labelling them, and decoding their boxes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from dpexec.layers.build import add_outputs
 
 __all__ = [
     "box_decoder_and_assign",
-    "collect_fpn_proposals",
-    "distribute_fpn_proposals",
     "generate_mask_labels",
     "generate_proposal_labels",
     "generate_proposals",
@@ -154,6 +152,28 @@ def generate_proposal_labels(
         inside the loss and weights outside of it, ``(picked, 4 * class_nums)`` each: the four
         columns of a box's class have its shift and weight 1, all others are 0. All have a sequence
         for every image. Source: Paddle op ``generate_proposal_labels``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     proposed = fluid.data("proposed", [None, 4], lod_level=1)
+        ...     kinds = fluid.data("kinds", [None, 1], "int32", lod_level=1)
+        ...     crowds = fluid.data("crowds", [None, 1], "int32", lod_level=1)
+        ...     boxes = fluid.data("boxes", [None, 4], lod_level=1)
+        ...     info = fluid.layers.assign(np.array([[32, 32, 1]], "float32"))
+        ...     made = fluid.layers.generate_proposal_labels(
+        ...         proposed, kinds, crowds, boxes, info, class_nums=3, use_random=False
+        ...     )
+        ...     def fed(values, dtype):
+        ...         values = np.array(values, dtype)
+        ...         return fluid.create_lod_tensor(values, [[len(values)]], fluid.CPUPlace())
+        ...     feed = {"proposed": fed([[0, 0, 9, 8], [20, 20, 29, 29]], "float32")}
+        ...     feed |= {"kinds": fed([[2]], "int32"), "crowds": fed([[0]], "int32")}
+        ...     feed["boxes"] = fed([[0, 0, 9, 9]], "float32")
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[made[1]], return_numpy=False)
+        >>> np.array(found).ravel().tolist()  # the first, the true box, the second
+        [2, 2, 0]
     """
     layer = "generate_proposal_labels"
     check_variable_and_dtype(rpn_rois, "rpn_rois", SINGLE_DOUBLE, layer)
@@ -217,6 +237,29 @@ def generate_mask_labels(
         indices in the image, int32 ``(boxes, 1)``; and masks, int32 ``(boxes, num_classes *
         resolution ** 2)``: in the columns of the object's class 1 inside and 0 outside of the
         object, -1 in all other columns. Source: Paddle op ``generate_mask_labels``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     info = fluid.layers.assign(np.array([[32, 32, 1]], "float32"))
+        ...     kind = fluid.data("kind", [None, 1], "int32", lod_level=1)
+        ...     crowd = fluid.data("crowd", [None, 1], "int32", lod_level=1)
+        ...     corners = fluid.data("corners", [None, 2], lod_level=3)
+        ...     boxes = fluid.data("boxes", [None, 4], lod_level=1)
+        ...     _, _, masks = fluid.layers.generate_mask_labels(
+        ...         info, kind, crowd, corners, boxes, kind, num_classes=2, resolution=2
+        ...     )
+        ...     def fed(values, dtype, lengths):
+        ...         values = np.array(values, dtype)
+        ...         return fluid.create_lod_tensor(values, lengths, fluid.CPUPlace())
+        ...     feed = {"kind": fed([[1]], "int32", [[1]]), "crowd": fed([[0]], "int32", [[1]])}
+        ...     left = [[0, 0], [5, 0], [5, 10], [0, 10]]  # the left half of the box
+        ...     feed["corners"] = fed(left, "float32", [[1], [1], [4]])
+        ...     feed["boxes"] = fed([[0, 0, 10, 10]], "float32", [[1]])
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(feed=feed, fetch_list=[masks], return_numpy=False)
+        >>> np.array(found)[0, 4:].tolist()  # the columns of class 1
+        [1, 0, 1, 0]
     """
     integers = dict.fromkeys(("RoiHasMaskInt32", "MaskInt32"), gt_classes.dtype)
     return _fixed_outputs(
@@ -232,99 +275,6 @@ def generate_mask_labels(
         {"num_classes": num_classes, "resolution": resolution},
         {"MaskRois": rois.dtype, **integers},
     )
-
-
-def distribute_fpn_proposals(
-    fpn_rois: Variable,
-    min_level: int,
-    max_level: int,
-    refer_level: int,
-    refer_scale: int,
-    name: str | None = None,
-) -> tuple[list[Variable], Variable]:
-    """Distribute boxes to the levels of a feature pyramid by size.
-
-    Args:
-        fpn_rois: boxes, ``(rois, 4)``, a sequence for every image.
-        min_level: the finest level.
-        max_level: the coarsest level.
-        refer_level: the level of boxes with the area of a square of side ``refer_scale``.
-        refer_scale: side of the reference square, in pixels.
-        name: prefix of names.
-
-    Returns:
-        The boxes of each level, and int32 ``(rois, 1)``: each box's row in the concatenation of all
-        levels. Source: Paddle op ``distribute_fpn_proposals``.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     rois = fluid.data("rois", [None, 4], lod_level=1)
-        ...     levels, order = fluid.layers.distribute_fpn_proposals(rois, 2, 5, 4, 224)
-        ...     len(levels), order.shape
-        (4, (-1, 1))
-    """
-    helper = LayerHelper("distribute_fpn_proposals", name=name)
-    levels = [
-        helper.create_variable_for_type_inference(fpn_rois.dtype)
-        for _ in range(min_level, max_level + 1)
-    ]
-    restore = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="distribute_fpn_proposals",
-        inputs={"FpnRois": fpn_rois},
-        outputs={"MultiFpnRois": levels, "RestoreIndex": restore},
-        attrs={
-            "min_level": min_level,
-            "max_level": max_level,
-            "refer_level": refer_level,
-            "refer_scale": refer_scale,
-        },
-    )
-    return levels, restore
-
-
-def collect_fpn_proposals(
-    multi_rois: Sequence[Variable],
-    multi_scores: Sequence[Variable],
-    min_level: int,
-    max_level: int,
-    post_nms_top_n: int,
-    name: str | None = None,
-) -> Variable:
-    """The best boxes of all levels of a feature pyramid.
-
-    Args:
-        multi_rois: boxes of every level, ``(rois, 4)``, a sequence for every image.
-        multi_scores: scores of the boxes of every level, ``(rois, 1)``, likewise.
-        min_level: the finest level.
-        max_level: the coarsest level.
-        post_nms_top_n: number of boxes to keep over all images.
-        name: prefix of names.
-
-    Returns:
-        ``(rois, 4)``, a sequence for every image. Source: Paddle op ``collect_fpn_proposals``.
-
-    Example:
-        >>> import dpexec as fluid
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     rois = [fluid.data(f"rois{n}", [None, 4], lod_level=1) for n in (2, 3)]
-        ...     scores = [fluid.data(f"scores{n}", [None, 1], lod_level=1) for n in (2, 3)]
-        ...     fluid.layers.collect_fpn_proposals(rois, scores, 2, 3, post_nms_top_n=100).shape[1]
-        4
-    """
-    count = max_level - min_level + 1
-    (rois,) = _fixed_outputs(
-        "collect_fpn_proposals",
-        {
-            "MultiLevelRois": list(multi_rois[:count]),
-            "MultiLevelScores": list(multi_scores[:count]),
-        },
-        {"post_nms_topN": post_nms_top_n},
-        {"FpnRois": multi_rois[0].dtype},
-        name,
-    )
-    return rois
 
 
 def box_decoder_and_assign(

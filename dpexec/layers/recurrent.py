@@ -290,6 +290,14 @@ def lstm(
 
     Raises:
         NotImplementedError: always.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):  # the same net, of cells
+        ...     x = fluid.data("x", [4, 10, 8])  # batch, steps, features
+        ...     outputs, states = fluid.layers.rnn(fluid.layers.LSTMCell(hidden_size=16), x)
+        ...     outputs.shape
+        (4, 10, 16)
     """
     raise NotImplementedError(
         "layers.lstm (operator cudnn_lstm) runs on GPUs alone in Paddle, too, and its weights have "

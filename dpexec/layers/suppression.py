@@ -239,6 +239,22 @@ def retinanet_detection_output(
     Returns:
         Rows of label (from 1 on), score and box, ``(found, 6)``, one sequence per image. Source:
         Paddle op ``retinanet_detection_output``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     def of(values):
+        ...         return fluid.layers.assign(np.array(values, "float32"))
+        ...     anchors = of([[0, 0, 9, 9], [1, 0, 10, 9], [20, 20, 29, 29]])
+        ...     scores = of([[[0.9, 0.0], [0.8, 0.0], [0.0, 0.7]]])  # 3 anchors, 2 classes
+        ...     shifts, info = of(np.zeros((1, 3, 4))), of([[32, 32, 1]])
+        ...     rows = fluid.layers.retinanet_detection_output(
+        ...         [shifts], [scores], [anchors], info
+        ...     )
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     (found,) = exe.run(fetch_list=[rows], return_numpy=False)
+        >>> np.array(found)[:, [0, 2, 3, 4, 5]].tolist()  # the second is covered
+        [[1.0, 0.0, 0.0, 9.0, 9.0], [2.0, 20.0, 20.0, 29.0, 29.0]]
     """
     layer = "retinanet_detection_output"
     given = {"bboxes": bboxes, "scores": scores, "anchors": anchors}

@@ -26,7 +26,8 @@ def exported() -> str:
         f"| {', '.join(rows[limits])} | {limits[0]} | {limits[1]} | {limits[2]} |\n"
         for limits in first
     ]
-    head = "| operators | from opset | must be constants | cannot be exported |\n|---|---|---|---|\n"
+    titles = ("operators", "from opset", "must be constants", "cannot be exported")
+    head = f"| {' | '.join(titles)} |\n|---|---|---|---|\n"
     return f"\n{len(mappings())} operators:\n\n{head}{''.join(lines)}\n"
 
 

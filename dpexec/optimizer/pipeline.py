@@ -32,6 +32,17 @@ class PipelineOptimizer:
         ValueError: the length of a list differs from the number of sections.
 
     Source: ``fluid.optimizer.PipelineOptimizer``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [None, 4])
+        ...     hidden = fluid.layers.fc(x, 8)  # here the first section ends
+        ...     loss = fluid.layers.mean(fluid.layers.fc(hidden, 1))
+        ...     optimizer = fluid.optimizer.PipelineOptimizer(
+        ...         fluid.optimizer.SGD(0.1), cut_list=[[hidden], [loss]]
+        ...     )
+        ...     _ = optimizer.minimize(loss)  # Executor.train_from_dataset runs the sections
     """
 
     def __init__(

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from dpexec.dataset import DatasetBase
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.reading.dataset_base import DatasetBase
 
 __all__ = ["DatasetLoader"]
 
@@ -23,6 +23,23 @@ class DatasetLoader:
 
     Raises:
         AssertionError: ``dataset`` is no such data set.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()), tempfile.TemporaryDirectory() as folder:
+        ...     lines = pathlib.Path(folder, "day.txt")
+        ...     _ = lines.write_text("2 3 4 1 1")  # a sample: two words, 3 and 4, and one label, 1
+        ...     words = fluid.data("words", [None, 1], "int64", lod_level=1)
+        ...     label = fluid.data("label", [None, 1], "int64")
+        ...     dataset = fluid.DatasetFactory().create_dataset("QueueDataset")
+        ...     dataset.set_filelist([str(lines)])
+        ...     dataset.set_pipe_command("cat")
+        ...     dataset.set_use_var([words, label])
+        ...     dataset.set_batch_size(1)
+        ...     for (feed,) in fluid.io.DataLoader.from_dataset(dataset, [fluid.CPUPlace()]):
+        ...         print(feed["words"].recursive_sequence_lengths(), feed["label"].shape())
+        [[2]] [1, 1]
     """
 
     def __init__(self, dataset: DatasetBase, places: Sequence[Place], drop_last: bool) -> None:

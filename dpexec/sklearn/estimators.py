@@ -20,22 +20,22 @@ from sklearn.utils.validation import (
 from dpexec.sklearn import conversion, lazily, lazy_scores
 from dpexec.sklearn.fitting import NetEstimator
 from dpexec.sklearn.heads import PROBABILITIES, VALUES
-from dpexec.sklearn.signatures import extends
+from dpexec.sklearn.signatures import documented_with, extends
 
 __all__ = ["Classifier", "Regressor"]
 
 Array = np.ndarray[Any, Any]
 
 
+@documented_with(NetEstimator)
 class Classifier(ClassifierMixin, NetEstimator):
     """A net that predicts classes.
+
+    The net returns a logit for each class, or a single logit for two classes.
 
     Args:
         class_weight: ``"balanced"``, or a dict from label to weight; None gives all classes the
             same weight.
-
-    The other arguments are those of :class:`NetEstimator`. The net returns a logit for each class,
-    or a single logit for two classes.
 
     Attributes:
         classes_: the labels, sorted.
@@ -163,11 +163,11 @@ class Classifier(ClassifierMixin, NetEstimator):
         return float(np.average(losses, weights=weight)), float(np.average(right, weights=weight))
 
 
+@documented_with(NetEstimator)
 class Regressor(RegressorMixin, NetEstimator):
     """A net that predicts one or several numbers per sample.
 
-    The arguments are those of :class:`NetEstimator`. The net returns a number for each target; the
-    loss is half the squared error.
+    The net returns a number for each target; the loss is half the squared error.
 
     Attributes:
         history: a table of the epochs.

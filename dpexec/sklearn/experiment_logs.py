@@ -21,6 +21,10 @@ class TensorBoard(Callback):
 
     Raises:
         ImportError: tensorboard is not installed.
+
+    Example:
+        >>> from dpexec.sklearn import Regressor, TensorBoard
+        >>> Regressor(callbacks=[TensorBoard("runs/first")]).fit(x, y)  # doctest: +SKIP
     """
 
     def __init__(self, log_dir: str, graph: bool = True) -> None:
@@ -95,6 +99,12 @@ class MLflow(Callback):
 
     Raises:
         ImportError: mlflow is not installed.
+
+    Example:
+        >>> import mlflow  # doctest: +SKIP
+        >>> from dpexec.sklearn import MLflow, Regressor
+        >>> with mlflow.start_run():  # doctest: +SKIP
+        ...     Regressor(callbacks=[MLflow()]).fit(x, y)
     """
 
     def __init__(self) -> None:

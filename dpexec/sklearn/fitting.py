@@ -59,7 +59,7 @@ class NetEstimator(BaseEstimator, ABC):
         optimizer: ``"adam"``, ``"sgd"``, ``"momentum"``, ``"rmsprop"``, ``"adagrad"``,
             ``"adamax"``, or a function from ``learning_rate`` to an optimizer, such as
             ``functools.partial(fluid.optimizer.Momentum, momentum=0.9)``.
-        learning_rate: the optimizer's learning rate.
+        learning_rate: what the optimizer starts with; a callback may change it.
         batch_size: number of samples per step, over all devices.
         epochs: number of passes over the samples.
         devices: number of replicas of the net.
@@ -69,7 +69,7 @@ class NetEstimator(BaseEstimator, ABC):
         shuffle: draw a new order of the samples for each epoch.
         sparse: ``"dense"`` gives the net sparse matrices as dense variables, a batch at a time;
             ``"rows"`` gives it :class:`SparseRows`, for matrices with many columns.
-        callbacks: see :class:`dpexec.sklearn.Callback`.
+        callbacks: objects of :class:`dpexec.sklearn.Callback`, which are called during a fit.
         random_state: seed of initial parameters, order, dropout and the choice of validation
             samples.
         warm_start: the next fit starts with the parameters of the last one.

@@ -1,4 +1,4 @@
-"""Constructors of estimators with the arguments of their base class."""
+"""Constructors of estimators with the arguments of their base class, and their documentation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["extends"]
+__all__ = ["documented_with", "extends"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
 
 
 def extends(base: type) -> Callable[[_Function], _Function]:
@@ -35,5 +36,25 @@ def extends(base: type) -> Callable[[_Function], _Function]:
         del construct.__wrapped__  # type: ignore[attr-defined]
         construct.__signature__ = inspect.Signature(list(every.values()))  # type: ignore[attr-defined]
         return cast(_Function, construct)
+
+    return decorate
+
+
+def documented_with(base: type) -> Callable[[_Class], _Class]:
+    """Put the arguments of the base class before a subclass's own in its documentation.
+
+    Args:
+        base: the base class; its documentation ends with its arguments.
+    """
+
+    def decorate(made: _Class) -> _Class:
+        if base.__doc__ and made.__doc__:  # python -OO has none
+            _, _, arguments = inspect.cleandoc(base.__doc__).partition("Args:\n")
+            head, own, rest = inspect.cleandoc(made.__doc__).partition("Args:\n")
+            if not own:
+                head, attributes, rest = head.partition("Attributes:\n")
+                rest = f"\n{attributes}{rest}"
+            made.__doc__ = f"{head}Args:\n{arguments}\n{rest}"
+        return made
 
     return decorate

@@ -45,6 +45,19 @@ def transpile_collective(
     Raises:
         EnforceNotMet: the mode is not supported.
         ValueError: this trainer's number and endpoint are inconsistent with the endpoints.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler.collective import transpile_collective
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.reduce_mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
+        >>> config = fluid.DistributeTranspilerConfig()
+        >>> config.mode, config.collective_mode = "collective", "local_sgd"
+        >>> transpile_collective(config, main, startup, 0, "a:6170,b:6170", "a:6170")
+        >>> sorted({op.type for op in startup.global_block().ops if op.type.startswith("c_")})
+        ['c_broadcast', 'c_comm_init', 'c_gen_nccl_id', 'c_sync_comm_stream']
     """
     endpoints = trainers.split(",") if isinstance(trainers, str) else list(trainers)
     endpoints = [endpoint.strip() for endpoint in endpoints]
@@ -85,6 +98,20 @@ class Collective:
 
     Args:
         nrings: number of rings, which values use in turn.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.transpiler.collective import Collective
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     _ = fluid.layers.fc(fluid.data("x", [None, 4]), 1)
+        >>> class Alike(Collective):
+        ...     "All trainers begin with the parameters of trainer 0, and then go their own ways."
+        ...     def _transpile_main_program(self):
+        ...         pass
+        >>> Alike(nrings=1).transpile(startup, main, 0, "a:6170,b:6170", "a:6170", False)
+        >>> [op.type for op in startup.global_block().ops].count("c_broadcast")
+        2
     """
 
     def __init__(self, nrings: int) -> None:

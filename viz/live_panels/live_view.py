@@ -80,6 +80,11 @@ class LiveView:
         source: Source of the data: `dpexec.dashboard.source.LocalSource`.
         display: The output to update: the result of IPython's `display(..., display_id=True)`.
         interval: Seconds between updates.
+
+    Example:
+        >>> from dpexec import viz
+        >>> view = viz.live(replicas)  # in a cell of a notebook  # doctest: +SKIP
+        >>> view.close()  # doctest: +SKIP
     """
 
     def __init__(self, source: Any, display: Any, interval: float) -> None:
@@ -144,6 +149,12 @@ def live(executor: Any = None) -> LiveView:
         RuntimeError: IPython is not installed, or this is no notebook.
         TypeError: The executor is of another kind.
         ValueError: The executor trains on a cluster, whose dashboard has the page.
+
+    Example:
+        >>> from dpexec import viz
+        >>> with viz.live(replicas):  # in a cell of a notebook  # doctest: +SKIP
+        ...     for batch in batches:
+        ...         exe.run(replicas, feed=batch, fetch_list=[loss])
     """
     elsewhere = "viz.live shows training in a notebook and {}; elsewhere use "
     elsewhere += "dpexec.dashboard.serve(executor)"

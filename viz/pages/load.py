@@ -64,7 +64,20 @@ _TASK: _Types = {
 
 
 class FileError(ValueError):
-    """A file is damaged, empty, or not written by dpexec."""
+    """A file is damaged, empty, or not written by dpexec.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from dpexec import viz
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "trace.json")
+        ...     _ = path.write_text("")
+        ...     try:
+        ...         viz.timeline(path)
+        ...     except viz.FileError as error:
+        ...         print("empty" in str(error))
+        True
+    """
 
 
 def as_graph(source: Any) -> GraphData:

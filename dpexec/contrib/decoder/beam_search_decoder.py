@@ -41,6 +41,23 @@ class BeamSearchDecoder:
 
     Source: ``fluid.contrib.decoder.BeamSearchDecoder``, which always uses 1 as ``end_id`` in the
     search.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.decoder import BeamSearchDecoder, InitState, StateCell
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     context = fluid.data("context", [None, 8])
+        ...     words = fluid.data("words", [None, 1], "int64", lod_level=2)
+        ...     scores = fluid.data("scores", [None, 1], lod_level=2)
+        ...     h = InitState(context, need_reorder=True)
+        ...     cell = StateCell({"x": None}, {"h": h}, out_state="h")
+        ...     @cell.state_updater
+        ...     def update(cell):
+        ...         both = [cell.get_state("h"), cell.get_input("x")]
+        ...         cell.set_state("h", fluid.layers.fc(both, 8, act="tanh"))
+        ...     decoder = BeamSearchDecoder(cell, words, scores, 10, 4, topk_size=5, beam_size=2)
+        ...     decoder.decode()
+        ...     found, found_scores = decoder()  # sequences of two levels, when the program runs
     """
 
     def __init__(

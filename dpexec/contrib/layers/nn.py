@@ -286,6 +286,21 @@ def search_pyramid_hash(
 
     Raises:
         ValueError: ``distribute_update_vars`` names another parameter.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     words = fluid.data("words", [None, 1], "int32", lod_level=1)
+        ...     out = fluid.contrib.search_pyramid_hash(
+        ...         words, 8, 36, 3, 4, 0.0, True, False, 24, 24, seed=1, lr=0.1
+        ...     )
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     text = fluid.create_lod_tensor(np.array([[3], [7], [1]], "int32"), [[3]], exe.place)
+        ...     (found,) = exe.run(main, {"words": text}, [out], return_numpy=False)
+        >>> found.shape()  # 3-7, 7-1 and 3-7-1
+        [3, 8]
     """
     helper = LayerHelper("search_pyramid_hash", name=name)
     shapes = {"W": (param_attr, space_len + rand_len)}

@@ -146,6 +146,24 @@ def tdm_sampler(
 
     Raises:
         ValueError: the lists have different lengths.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> paths = np.array([[1, 3], [1, 4], [2, 5], [2, 6]], "int32")  # of four items
+        >>> nodes = np.array([[1], [2], [3], [4], [5], [6]], "int32")  # two, then four
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        ...     item = fluid.data("item", [None, 1], "int64")
+        ...     given = [fluid.initializer.NumpyArrayInitializer(array) for array in (paths, nodes)]
+        ...     attrs = [fluid.ParamAttr(initializer=one) for one in given]
+        ...     made = fluid.contrib.tdm_sampler(item, [1, 2], [2, 4], 4, *attrs, seed=1)
+        ...     drawn, labels, _ = made
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     _ = exe.run(startup)
+        ...     feed = {"item": np.array([[0]])}
+        ...     upper, lower, marks = exe.run(main, feed, [*drawn, labels[1]])
+        >>> upper[0, :, 0].tolist(), lower[0, 0].tolist(), marks[0, :, 0].tolist()
+        ([1, 2], [3], [1, 0, 0])
     """
     helper = LayerHelper("tdm_sampler")
     if len(neg_samples_num_list) != len(layer_node_num_list):

@@ -209,7 +209,7 @@ def decorate(
     gradients (``is_sparse=True``) are refused, as Paddle does.
 
     Args:
-        optimizer: the optimizer.
+        optimizer: updates the float32 parameters.
         amp_lists: lists of the operators that run in float16.
         init_loss_scaling: the initial factor.
         incr_every_n_steps: the factor grows after more than this number of good steps in a row.

@@ -144,6 +144,20 @@ def update_role_var_grad(main_prog: Program, params_grads: list[tuple[Any, Any]]
 
     Raises:
         ValueError: an operator before the updates reads a gradient in float32.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.mixed_precision import fp16_utils
+        >>> main = fluid.Program()
+        >>> with fluid.program_guard(main, fluid.Program()):
+        ...     x = fluid.data("x", [None, 4])
+        ...     loss = fluid.layers.mean(fluid.layers.fc(x, 2, bias_attr=False))
+        ...     fp16_utils.rewrite_program(main, fluid.contrib.AutoMixedPrecisionLists())
+        ...     pairs = fluid.backward.append_backward(loss)
+        >>> fp16_utils.update_role_var_grad(main, pairs)
+        >>> (gradient,) = (gradient for parameter, gradient in pairs)
+        >>> main.global_block().ops[-1].output("Out") == [gradient.name]  # the cast comes last now
+        True
     """
     block = main_prog.global_block()
     for param, grad in params_grads:

@@ -41,7 +41,7 @@ from dpexec.engine.ir.signature import (
     required_attributes,
     same_place,
 )
-from dpexec.engine.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
+from dpexec.engine.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require, same_as
 
 __all__ = [
     "GradContext",
@@ -72,7 +72,16 @@ Infer = Callable[..., Any]
 
 @dataclass
 class OpDef(OpFacts):
-    """Everything dpexec knows of an operator type. Made by :func:`op`."""
+    """Everything that dpexec knows about an operator type: the arguments of :func:`op`, its maker.
+
+    Example:
+        >>> from dpexec.extend import op, same_as
+        >>> @op("twice_of", inputs="X", infer=same_as("X"), attrs={"axis": 0})
+        ... def twice_of(xp, x):
+        ...     return 2 * x
+        >>> twice_of.type, twice_of.inputs[0].name, twice_of.attrs
+        ('twice_of', 'X', {'axis': 0})
+    """
 
     type: str
     inputs: tuple[Slot, ...]
@@ -292,27 +301,37 @@ def op(
     samples: Callable[[SampleRng], list[Sample]] | None = None,
     **facts: Any,
 ) -> Callable[[Kernel], OpDef]:
-    """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
+    """Declare an operator by decorating its kernel, ``kernel(xp, *inputs, **attributes)``.
 
     Args:
-        type: Paddle's operator type.
+        type: name of the operator type.
         inputs: slot names in the order of the kernel's arguments; ``X[]`` takes a list of
             variables, ``Bias?`` may be absent.
         infer: derives output specs; it has the kernel's signature without ``xp``, and takes
             :class:`Spec` instead of arrays. None keeps the declared shapes and types.
         outputs: slot names in the order of the kernel's results.
         attrs: attributes that the kernel does not use, with their defaults.
-        fixed: attributes among ``attrs`` that must keep their defaults, since other values change
-            results in Paddle. Each maps to the attribute that has to be set for the value to
-            matter, or to "".
-        samples: makes legal calls of this op.
+        fixed: attributes among ``attrs`` of which other values than the default are refused, each
+            with the attribute without which its value does not matter, or "".
+        samples: makes valid calls of the operator, with which tests try it.
         facts: the fields of :class:`~dpexec.engine.ir.opfacts.OpFacts`.
+
+    Returns:
+        A decorator of the kernel, whose ``xp`` is NumPy or CuPy; it makes an :class:`OpDef`.
 
     Raises:
         TypeError: there is no such fact.
         ValueError: a fact has an invalid value, or the type is declared twice. The same
-            declaration may run again, such as a notebook cell: programs bound afterwards use the
-            new one.
+            declaration may run again, as in a notebook: later programs use the new one.
+
+    Example:
+        >>> from dpexec.extend import op, same_as
+        >>> @op("cube_of", inputs="X", infer=same_as("X"))  # a layer adds it to programs
+        ... def cube_of(xp, x):
+        ...     return x**3
+        >>> @cube_of.grad("X", "Out@GRAD")  # reads these, gives X@GRAD
+        ... def cube_of_grad(xp, x, d_out):
+        ...     return d_out * 3 * x**2
     """
 
     def decorate(kernel: Kernel) -> OpDef:
@@ -379,20 +398,3 @@ def registered() -> dict[str, OpDef]:
 def types_where(says: Callable[[OpDef], Any]) -> list[str]:
     """The operator types whose definition satisfies a condition, sorted."""
     return [type for type, definition in registered().items() if says(definition)]
-
-
-def same_as(slot: str) -> Infer:
-    """An ``infer`` for ops whose one output is like their first input; ``slot`` is its name.
-
-    Example:
-        >>> from dpexec.extend import Spec, same_as
-        >>> infer = same_as("X")
-        >>> str(infer(Spec((3, 4))))
-        'float32[3, 4]'
-    """
-
-    def infer(first: Spec, *_: Spec | None) -> Spec:
-        return first
-
-    infer.__doc__ = f"The output is like {slot}."
-    return infer

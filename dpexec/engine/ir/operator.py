@@ -32,12 +32,17 @@ class Operator:
     Args:
         block: the block it belongs to.
         type: operator type; "" until it is known.
-        inputs: variable names per slot.
-        outputs: variable names per slot.
-        attrs: attributes.
+        inputs, outputs: variable names per slot.
+        attrs: values of attributes by name.
         callsite: the user's line; found on the call stack if None.
-        fill_defaults: whether missing attributes show with their defaults: yes for operators that
-            layers make, no for gradients.
+        fill_defaults: whether missing attributes show with their defaults; not for gradients.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()), fluid.unique_name.guard():
+        ...     y = fluid.layers.scale(fluid.data("x", [None, 4]), scale=2.0)
+        >>> y.op.type, y.op.input("X"), y.op.output("Out"), y.op.attr("scale")
+        ('scale', ['x'], ['scale_0.tmp_0'], 2.0)
     """
 
     def __init__(
@@ -164,11 +169,10 @@ class Operator:
         return self._with_bodies(self.output_arg_names, lambda body: body._outer_names()[1])
 
     def _with_bodies(self, names: list[str], outer: Callable[[Block], list[str]]) -> list[str]:
-        bodies = self.bodies
-        if not bodies:
+        if not self.bodies:
             return names
         found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
-        for body in bodies:
+        for body in self.bodies:
             found.update(dict.fromkeys(outer(body)))
         return list(found)
 
@@ -357,11 +361,7 @@ class Operator:
         return {name: var for name, var in found if var is not None}
 
     def to_string(self, throw_on_error: bool = True) -> str:
-        """The operator in protobuf text form.
-
-        Args:
-            throw_on_error: no effect, accepted for fluid's sake.
-        """
+        """The operator in protobuf text form; ``throw_on_error`` has no effect."""
         from dpexec.engine.ir.printer import operator_text
 
         return operator_text(self)
@@ -382,7 +382,7 @@ def op_error(
     """An error that names the operator, its variables and the user's line that made it.
 
     Args:
-        op: the operator.
+        op: any operator.
         problem: what is wrong.
         specs: known specs of its variables, by name.
         device: where it ran; "" if it did not run.

@@ -23,8 +23,7 @@ __all__ = [
     "default_main_program",
     "default_startup_program",
     "program_guard",
-    "switch_main_program",
-    "switch_startup_program",
+    "replace_defaults",
 ]
 
 
@@ -323,6 +322,9 @@ _main, _startup = Program(), Program()
 def default_main_program() -> Program:
     """The program that layers append to.
 
+    Returns:
+        The program of the innermost :func:`program_guard`, else a global one.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -336,6 +338,9 @@ def default_main_program() -> Program:
 def default_startup_program() -> Program:
     """The program that initialisers append to.
 
+    Returns:
+        The program of the innermost :func:`program_guard`, else a global one.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -346,17 +351,13 @@ def default_startup_program() -> Program:
     return _startup
 
 
-def switch_main_program(program: Program) -> Program:
-    """Replace the default main program and return the old one."""
-    global _main
-    old, _main = _main, program
-    return old
-
-
-def switch_startup_program(program: Program) -> Program:
-    """Replace the default startup program and return the old one."""
-    global _startup
-    old, _startup = _startup, program
+def replace_defaults(
+    main: Program | None, startup: Program | None
+) -> tuple[Program | None, Program | None]:
+    """Make other programs the default ones; None keeps one. Returns the programs replaced."""
+    global _main, _startup
+    old = None if main is None else _main, None if startup is None else _startup
+    _main, _startup = main or _main, startup or _startup
     return old
 
 
@@ -367,6 +368,10 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
     Args:
         main_program: takes the layers.
         startup_program: takes the initialisers; None keeps the current one.
+
+    Returns:
+        A context manager; at the end of the block the previous programs are the default ones
+        again.
 
     Raises:
         TypeError: not programs.
@@ -388,11 +393,8 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
     for program in (main_program, startup_program):
         if not isinstance(program, Program) and (program is not None or main_program is None):
             raise TypeError(f"program_guard takes Programs, but received {type(program)}")
-    old_main = switch_main_program(main_program)
-    old_startup = None if startup_program is None else switch_startup_program(startup_program)
+    old = replace_defaults(main_program, startup_program)
     try:
         yield
     finally:
-        switch_main_program(old_main)
-        if old_startup is not None:
-            switch_startup_program(old_startup)
+        replace_defaults(*old)

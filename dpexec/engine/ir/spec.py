@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.sizes import Size
 
-__all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "require"]
+__all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "require", "same_as"]
 
 
 class InvalidOp(EnforceNotMet):
@@ -125,3 +126,26 @@ def dims_match(a: int, b: int) -> bool:
 def merge_dim(a: int, b: int) -> int:
     """The known one of two matching dimensions."""
     return b if a < 0 else a
+
+
+def same_as(slot: str) -> Callable[..., Spec]:
+    """Make an ``infer`` for operators whose one output has shape and type of their first input.
+
+    Args:
+        slot: name of that input's slot.
+
+    Returns:
+        A function for the argument ``infer`` of :func:`op`.
+
+    Example:
+        >>> from dpexec.extend import Spec, same_as
+        >>> infer = same_as("X")
+        >>> str(infer(Spec((3, 4))))
+        'float32[3, 4]'
+    """
+
+    def infer(first: Spec, *_: Spec | None) -> Spec:
+        return first
+
+    infer.__doc__ = f"The output is like {slot}."
+    return infer

@@ -47,6 +47,8 @@ class Variable(Arithmetic):
         stop_gradient: whether gradients stop here.
         is_data: whether it is fed.
         need_check_feed: whether feeds are checked in Python, as for ``fluid.data``.
+        error_clip: clips the gradient of this variable in the backward pass, such as
+            :class:`~dpexec.clip.ErrorClipByValue`; None does not.
         fields: for a ``READER``, shape and type of every field of a batch.
 
     Example:
@@ -181,10 +183,15 @@ class Parameter(Variable):
         block: the global block.
         shape: dimensions, all known.
         dtype: element type.
+        type: ``LOD_TENSOR``, a tensor.
         trainable: whether optimizers update it.
-        optimize_attr: ``{"learning_rate": factor}``.
+        optimize_attr: ``{"learning_rate": factor}``, by which its learning rate is multiplied.
         regularizer: weight decay of this parameter alone.
-        do_model_average: whether ModelAverage takes it in.
+        do_model_average: whether ModelAverage averages it.
+        gradient_clip_attr: gradient clip of this parameter alone.
+        is_distributed: whether its rows lie on parameter servers.
+        initializer: gives it its value when the startup program runs.
+        kwargs: further arguments of :class:`Variable`, such as ``name``.
 
     Raises:
         ValueError: the shape is missing or has an unknown dimension.

@@ -72,7 +72,7 @@ def implementation(
 
     Args:
         types: the operator types.
-        backend: the backend.
+        backend: ``"host"``: called from Python on CPUs; ``"gpu"``: called with arrays of CuPy.
         where: tells whether it can be used in this process, for instance whether a library is
             installed; called when an operator is bound.
         per_operator: the function takes the operator type and returns such a kernel for a single

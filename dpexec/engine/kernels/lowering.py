@@ -256,15 +256,36 @@ def lowering(
 ) -> Callable[[Callable[..., Any]], Lowering]:
     """Make the decorated function the lowering of some operator types.
 
+    The function ``lower(code, *inputs, *outputs, **attributes)`` calls ``code.emit(kernel,
+    *arguments)`` for each kernel to call, or returns False: then the operator runs on NumPy.
+
     Args:
         types: the operator types.
-        layout: the supported layouts of images, see the module's documentation.
-        sparse: it is for operators with :class:`Sparse` inputs or outputs, and only for them.
+        layout: which memory layouts of images the function supports: ``"plain"``: axes in the
+            order of the shape; ``"pointwise"``: any, if all inputs have the same;
+            ``"own"``: it chooses them with :meth:`Code.laid`.
+        sparse: whether it is for sparse gradients, and only for them.
         attrs: names of attributes that the function takes as ``**attrs``.
-        ragged: names of slots whose values may be :class:`Ragged`.
+        ragged: names of slots whose number of rows may be known in the run only.
+
+    Returns:
+        A decorator, whose result is the :class:`Lowering`.
 
     Raises:
         ValueError: a type has another lowering.
+
+    Example:
+        >>> from dpexec.extend import Count, Floats, kernel, lowering
+        >>> @kernel
+        ... def doubled(n: Count, x: Floats, out: Floats) -> int:
+        ...     for i in range(n):
+        ...         out[i] = 2 * x[i]
+        ...     return 0
+        >>> @lowering("twice_of")  # an operator that was declared by op
+        ... def lower(code, x, out):
+        ...     if x.dtype != "float32":
+        ...         return False  # then it runs on NumPy
+        ...     code.emit(doubled, x.size, x, out)
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:

@@ -298,11 +298,26 @@ def kernel(*, apart: Literal[True]) -> Callable[[Callable[..., None]], Kernel]: 
 @overload
 def kernel(*, each: str = "", rows: str = "") -> Callable[[Callable[..., int]], Kernel]: ...
 def kernel(function: Any = None, **about: Any) -> Any:
-    """Make the decorated function a kernel.
+    """Make the decorated function a kernel, which numba compiles when it is first needed.
 
     Args:
-        function: its arguments have the types above; it returns a status, 0 if all is well.
-        about: its properties, see :class:`Kernel`.
+        function: each argument has one of the types ``Count``, ``Floats``, ``Integers``,
+            ``Number`` of :mod:`dpexec.extend`; it returns a status, 0 if all is well.
+        about: further properties: the arguments of :class:`Kernel`.
+
+    Returns:
+        A :class:`Kernel`, which a :func:`lowering` emits; without ``function`` a decorator.
+
+    Raises:
+        TypeError: an argument has another type.
+
+    Example:
+        >>> from dpexec.extend import Count, Floats, kernel
+        >>> @kernel
+        ... def doubled(n: Count, x: Floats, out: Floats) -> int:
+        ...     for i in range(n):
+        ...         out[i] = 2 * x[i]
+        ...     return 0
     """
     return Kernel(function) if function else functools.partial(Kernel, **about)
 

@@ -46,6 +46,17 @@ def get_cloud_cluster(
 
     Raises:
         AssertionError: a variable is missing, or the endpoints are inconsistent with the others.
+
+    Example:
+        >>> import os
+        >>> from unittest import mock
+        >>> from dpexec.paddle.distributed.cloud_utils import get_cloud_cluster
+        >>> job = {"PADDLE_TRAINERS": "10.0.0.1,10.0.0.2", "PADDLE_TRAINER_ID": "1"}
+        >>> job |= {"POD_IP": "10.0.0.2", "TRAINER_PORTS_NUM": "1"}
+        >>> with mock.patch.dict(os.environ, job):
+        ...     cluster, pod = get_cloud_cluster("", "", 6170, ["0"])
+        >>> cluster.trainers_endpoints(), pod.rank
+        (['10.0.0.1:6170', '10.0.0.2:6170'], 1)
     """
     addresses = _variable("PADDLE_TRAINERS").split(",")
     here, rank = _variable("POD_IP"), int(_variable("PADDLE_TRAINER_ID"))

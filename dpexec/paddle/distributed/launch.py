@@ -120,6 +120,12 @@ def launch(args: argparse.Namespace) -> int:
 
     Raises:
         CommandError: there is no such script or GPU.
+
+    Example:
+        >>> # python -m dpexec.paddle.distributed.launch --nproc_per_node=2 train.py
+        >>> from dpexec.paddle.distributed.launch import launch
+        >>> launch(args)  # the parsed options of that command  # doctest: +SKIP
+        0
     """
     gpus = [] if args.nproc_per_node else get_gpus(args.selected_gpus)
     trainers = gpus or [""] * (args.nproc_per_node or 1)

@@ -61,6 +61,12 @@ def start_procs(args: argparse.Namespace) -> int:
 
     Raises:
         CommandError: there is no such script, or there are too few endpoints.
+
+    Example:
+        >>> from dpexec.paddle.distributed import launch_ps
+        >>> options = launch_ps.parse_args(["--worker_num=2", "train.py"])
+        >>> launch_ps.start_procs(options)  # doctest: +SKIP
+        0
     """
     ports = range(args.start_port, args.start_port + args.server_num)
     servers = args.endpoints.split(",") if args.endpoints else [f"127.0.0.1:{p}" for p in ports]
@@ -79,6 +85,11 @@ def launch(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code.
+
+    Example:
+        >>> from dpexec.paddle.distributed import launch_ps
+        >>> launch_ps.launch(["--worker_num=2", "--server_num=1", "train.py"])  # doctest: +SKIP
+        0
     """
     args = parse_args(arguments)
     show(args)

@@ -21,6 +21,13 @@ class Ploter:
 
     Raises:
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> from dpexec.paddle.utils import Ploter
+        >>> curves = Ploter("train", "test")  # doctest: +SKIP
+        >>> for step, loss in enumerate([1.2, 0.7, 0.5]):  # doctest: +SKIP
+        ...     curves.append("train", step, loss)
+        >>> curves.plot("losses.png")  # doctest: +SKIP
     """
 
     def __init__(self, *titles: str) -> None:

@@ -41,6 +41,24 @@ class QuantizationFreezePass:
 
     Raises:
         AssertionError: scope or place is missing.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim.quantization import (
+        ...     QuantizationFreezePass,
+        ...     QuantizationTransformPass,
+        ... )
+        >>> main, startup, place = fluid.Program(), fluid.Program(), fluid.CPUPlace()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     out = fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     scope = fluid.global_scope()
+        ...     _ = fluid.Executor(place).run(startup)
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        ...     _ = QuantizationTransformPass(scope, place).apply(graph)
+        ...     _ = QuantizationFreezePass(scope, place).apply(graph)
+        >>> [op.type for op in graph.to_program().global_block().ops]
+        ['fake_quantize_abs_max', 'mul', 'fake_dequantize_max_abs', 'elementwise_add']
     """
 
     def __init__(
@@ -202,6 +220,26 @@ class ConvertToInt8Pass:
 
     Raises:
         AssertionError: scope or place is missing.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim.quantization import (
+        ...     ConvertToInt8Pass,
+        ...     QuantizationFreezePass,
+        ...     QuantizationTransformPass,
+        ... )
+        >>> main, startup, place = fluid.Program(), fluid.Program(), fluid.CPUPlace()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     out = fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     scope = fluid.global_scope()
+        ...     _ = fluid.Executor(place).run(startup)
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=True)
+        ...     _ = QuantizationTransformPass(scope, place).apply(graph)
+        ...     for step in QuantizationFreezePass(scope, place), ConvertToInt8Pass(scope, place):
+        ...         _ = step.apply(graph)
+        ...     scope.find_var("fc_0.w_0.int8").get_tensor().numpy().dtype
+        dtype('int8')
     """
 
     def __init__(

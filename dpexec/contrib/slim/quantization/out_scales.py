@@ -77,6 +77,26 @@ class OutScaleForInferencePass:
 
     Args:
         scope: holds the scales.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.contrib.slim.quantization import (
+        ...     OutScaleForInferencePass,
+        ...     OutScaleForTrainingPass,
+        ... )
+        >>> main, startup, place = fluid.Program(), fluid.Program(), fluid.CPUPlace()
+        >>> with fluid.program_guard(main, startup):
+        ...     out = fluid.layers.relu(fluid.data("x", [None, 4]))
+        >>> with fluid.scope_guard(fluid.Scope()):
+        ...     scope, exe = fluid.global_scope(), fluid.Executor(place)
+        ...     graph = fluid.framework.IrGraph(fluid.core.Graph(main.desc), for_test=False)
+        ...     _ = OutScaleForTrainingPass(scope, place).apply(graph)
+        ...     feed = {"x": np.full([1, 4], 3, "float32")}
+        ...     _ = exe.run(graph.to_program(), feed, [out.name])
+        ...     _ = OutScaleForInferencePass(scope).apply(graph)
+        >>> found = graph.to_program().global_block().ops[0].attr("out_threshold")
+        >>> round(found, 2)  # a moving average, on its way to 3
+        2.05
     """
 
     def __init__(self, scope: Scope | None = None) -> None:

@@ -64,6 +64,29 @@ class PostTrainingQuantization:
 
     Raises:
         AssertionError: an argument is missing or not supported.
+
+    Example:
+        >>> import tempfile
+        >>> import dpexec as fluid, numpy as np
+        >>> from dpexec.contrib.slim.quantization import PostTrainingQuantization
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     out = fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     _ = fluid.io.save_inference_model(folder + "/model", ["x"], [out], exe, main)
+        ...     quantizer = PostTrainingQuantization(
+        ...         exe,
+        ...         model_dir=folder + "/model",
+        ...         sample_generator=lambda: ([row] for row in np.eye(4, dtype="float32")),
+        ...         batch_size=2,
+        ...         algo="abs_max",
+        ...     )
+        ...     program = quantizer.quantize()
+        ...     quantizer.save_quantized_model(folder + "/quantized")
+        >>> [op.type for op in program.global_block().ops][1:4]
+        ['fake_quantize_range_abs_max', 'mul', 'fake_dequantize_max_abs']
     """
 
     def __init__(

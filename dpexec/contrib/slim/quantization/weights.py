@@ -30,6 +30,27 @@ class WeightQuantization:
         model_dir: directory of the net, written by ``save_inference_model``.
         model_filename: of the program; None is ``__model__``.
         params_filename: of all parameters, if they are in one file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import dpexec as fluid
+        >>> from dpexec.contrib.slim.quantization import WeightQuantization
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ...     out = fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        >>> exe = fluid.Executor(fluid.CPUPlace())
+        >>> with fluid.scope_guard(fluid.Scope()), tempfile.TemporaryDirectory() as folder:
+        ...     _ = exe.run(startup)
+        ...     _ = fluid.io.save_inference_model(folder + "/model", ["x"], [out], exe, main)
+        ...     quantizer = WeightQuantization(folder + "/model")
+        ...     quantizer.quantize_weight_to_int(
+        ...         folder + "/small", quantizable_op_type=["mul"], weight_bits=8
+        ...     )
+        ...     path = pathlib.Path(folder, "small", "quantized_model", "__model__")
+        ...     small = fluid.Program.parse_from_string(path.read_bytes())
+        >>> (op,) = (op for op in small.global_block().ops if op.type == "mul")
+        >>> len(op.attr("fc_0.w_0_quant_scale"))  # one for each column of the weight
+        2
     """
 
     _supported_quantizable_op_type: ClassVar = list(_TYPES)

@@ -224,6 +224,19 @@ class DistributedOptimizer(abc.ABC):
 
     Raises:
         TypeError: ``optimizer`` is none.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.incubate.fleet.base.fleet_base import DistributedOptimizer
+        >>> class Plain(DistributedOptimizer):
+        ...     "Divides nothing."
+        ...     def minimize(self, loss, **options):
+        ...         return self._optimizer.minimize(loss, **options)
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _, pairs = Plain(fluid.optimizer.SGD(0.1)).minimize(loss)
+        >>> [parameter.name for parameter, gradient in pairs]
+        ['fc_0.w_0', 'fc_0.b_0']
     """
 
     def __init__(self, optimizer: Any, strategy: Any = None) -> None:

@@ -124,6 +124,18 @@ class CollectiveOptimizer(DistributedOptimizer):
 
     Raises:
         TypeError: ``optimizer`` is none.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
+        >>> from dpexec.incubate.fleet.collective import fleet
+        >>> fleet.init(UserDefinedCollectiveRoleMaker(0, ["127.0.0.1:6170"]))
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _ = fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+        >>> type(fleet.main_program).__name__  # what Executor.run takes
+        'CompiledProgram'
     """
 
     def __init__(self, optimizer: Any, strategy: DistributedStrategy | None = None) -> None:

@@ -251,6 +251,18 @@ class TranspilerOptimizer(DistributedOptimizer):
 
     Raises:
         TypeError: an argument has the wrong type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> from dpexec.incubate.fleet.base.role_maker import UserDefinedRoleMaker
+        >>> from dpexec.incubate.fleet.parameter_server.distribute_transpiler import fleet
+        >>> fleet.init(UserDefinedRoleMaker(0, worker_num=2, server_endpoints=["127.0.0.1:6174"]))
+        >>> main, startup = fluid.Program(), fluid.Program()
+        >>> with fluid.program_guard(main, startup):
+        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        ...     _ = fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+        >>> [op.type for op in fleet.main_program.global_block().ops][-3:]  # servers update
+        ['send_barrier', 'recv', 'recv']
     """
 
     def __init__(

@@ -12,6 +12,12 @@ class TrainerRuntimeConfig:
 
     Attributes:
         runtime_configs: the options by name, as text.
+
+    Example:
+        >>> from dpexec.incubate.fleet.parameter_server import distribute_transpiler
+        >>> config = distribute_transpiler.distributed_strategy.TrainerRuntimeConfig()
+        >>> config.runtime_configs["communicator_send_wait_times"]
+        '5'
     """
 
     def __init__(self) -> None:
