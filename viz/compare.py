@@ -58,25 +58,10 @@ class Comparison(View):
         ValueError: A trace is empty.
 
     Example:
-        >>> import dpexec as fluid, numpy as np
         >>> from dpexec import viz
-        >>> main, startup = fluid.Program(), fluid.Program()
-        >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        ...     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), size=2))
-        ...     _ = fluid.optimizer.SGD(0.1).minimize(loss)
-        >>> how = fluid.ExecutionStrategy()
-        >>> how.trace = True
-        >>> two = fluid.CompiledProgram(main).with_data_parallel(
-        ...     loss.name, exec_strategy=how, places=fluid.cpu_places(2)
-        ... )
-        >>> with fluid.scope_guard(fluid.Scope()):
-        ...     exe = fluid.Executor(fluid.CPUPlace())
-        ...     _ = exe.run(startup)
-        ...     for _ in range(3):
-        ...         _ = exe.run(two, feed={"x": np.ones((4, 4), "float32")})
-        >>> one = viz.compare(two, two)  # of two runs; here the same one twice
-        >>> print(one)  # doctest: +SKIP
-        >>> one.save("compare.html")  # doctest: +SKIP
+        >>> found = viz.compare("old.json.gz", "new.json.gz")  # doctest: +SKIP
+        >>> print(found)  # doctest: +SKIP
+        >>> found.save("compare.html")  # doctest: +SKIP
     """
 
     def __init__(
