@@ -16,8 +16,8 @@ const LAST = 100; // deeper than any group
 
 /**
  * What to fold so that everything is readable at once; all groups if nothing less will do. Where that
- * would hide the network, equal devices are one if `mayJoin`. If that does not help either, one device
- * is as wide as all of them, and what follows is beside the window.
+ * would hide the network, or all of its forward pass, equal devices are one if `mayJoin`. If that does
+ * not help either, one device is as wide as all of them, and what follows is beside the window.
  */
 export function foldedToRead(
   model: GraphModel,
@@ -27,14 +27,18 @@ export function foldedToRead(
 ): FoldState {
   if (!room) return state;
   const tries = [state, ...(mayJoin && !state.replicas ? [{ ...state, replicas: true }] : [])];
+  const narrow: FoldState[] = [];
   for (const tried of tries) {
     const found = { ...tried, folded: readable(model, tried, room) };
-    if (!isClosed(model, found)) return found;
+    if (!hides(model, found, ["forward"])) return found;
+    narrow.push(found);
   }
   const lanes = new Set(model.nodes.map((node) => node.device)).size;
-  const wide = { width: room.width * lanes, height: room.height };
   const last = tries.at(-1) as FoldState;
-  return { ...last, folded: readable(model, last, wide) };
+  const folded = readable(model, last, { width: room.width * lanes, height: room.height });
+  const wide = { ...last, folded };
+  if (!hides(model, wide, ["forward"])) return wide;
+  return narrow.find((found) => !hides(model, found, NETWORK)) ?? wide;
 }
 
 function readable(model: GraphModel, state: FoldState, room: Room): Set<number> {
@@ -48,12 +52,14 @@ function readable(model: GraphModel, state: FoldState, room: Room): Set<number> 
   return opened(model, { ...state, folded: new Set(groups.keys()) }, room);
 }
 
-/** Whether nothing is seen of the network but one box for each task or role. */
-function isClosed(model: GraphModel, state: FoldState): boolean {
+/** Whether nothing is seen of some roles, or of the network, but one box for each task or role. */
+function hides(model: GraphModel, state: FoldState, roles: string[]): boolean {
   const { boxes, groups } = visible(model, state);
   const isStage = (group: number): boolean => model.data.groups[group]?.kind === "stage";
-  const network = groups.filter((_, box) => NETWORK.includes(boxes[box]?.role ?? ""));
-  return network.some(isStage) && network.every((group) => group < 0 || isStage(group));
+  return [roles, NETWORK].some((some) => {
+    const shown = groups.filter((_, box) => some.includes(boxes[box]?.role ?? ""));
+    return shown.some(isStage) && shown.every((group) => group < 0 || isStage(group));
+  });
 }
 
 /**
