@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx.helper import np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.onnx.loading.errors import DAMAGE, LoadError, UnsupportedError
 
-__all__ = ["array_of", "as_var_type", "is_float", "is_integer"]
+__all__ = ["array_of", "as_element", "as_var_type", "held", "is_float", "is_integer"]
 
 _TYPES: dict[int, VarType] = {
     onnx.TensorProto.FLOAT: VarType.FP32,
     onnx.TensorProto.DOUBLE: VarType.FP64,
     onnx.TensorProto.FLOAT16: VarType.FP16,
+    onnx.TensorProto.BFLOAT16: VarType.FP32,
     onnx.TensorProto.INT8: VarType.INT8,
     onnx.TensorProto.UINT8: VarType.UINT8,
     onnx.TensorProto.INT16: VarType.INT16,
@@ -23,6 +25,16 @@ _TYPES: dict[int, VarType] = {
     onnx.TensorProto.INT64: VarType.INT64,
     onnx.TensorProto.BOOL: VarType.BOOL,
 }
+_HELD = {
+    onnx.TensorProto.BFLOAT16: np.float32,
+    onnx.TensorProto.INT8: np.int32,
+    onnx.TensorProto.INT16: np.int32,
+    onnx.TensorProto.UINT16: np.int32,
+    onnx.TensorProto.UINT4: np.uint8,
+    onnx.TensorProto.INT4: np.int32,
+}
+"""Types that fluid lacks or has few operators for, and those that hold their numbers."""
+_HELD_ARRAYS = {tensor_dtype_to_np_dtype(element) for element in _HELD}
 _FLOATS = (VarType.FP16, VarType.FP32, VarType.FP64)
 
 
@@ -39,6 +51,19 @@ def as_var_type(element: int, what: str) -> VarType:
     return _TYPES[element]
 
 
+def as_element(dtype: VarType) -> int:
+    """The element type of ONNX for that of a variable."""
+    return next(element for element, own in _TYPES.items() if own == dtype)
+
+
+def held(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    """Numbers in a type that fluid has, and the ONNX type that they had; 0 if it is the same."""
+    if array.dtype not in _HELD_ARRAYS:
+        return array, 0
+    element = np_dtype_to_tensor_dtype(array.dtype)
+    return array.astype(_HELD[element]), element
+
+
 def array_of(tensor: Any, folder: str, what: str) -> np.ndarray[Any, Any]:
     """The numbers of a tensor of a model.
 
@@ -48,10 +73,11 @@ def array_of(tensor: Any, folder: str, what: str) -> np.ndarray[Any, Any]:
         what: name of the tensor in errors.
 
     Raises:
-        UnsupportedError: fluid has no such element type.
+        UnsupportedError: fluid has no type that holds such elements.
         LoadError: they do not fit the shape, or their file is missing.
     """
-    as_var_type(tensor.data_type, what)
+    if tensor.data_type not in _HELD:
+        as_var_type(tensor.data_type, what)
     try:
         return onnx.numpy_helper.to_array(tensor, folder)
     except (*DAMAGE, OSError, onnx.checker.ValidationError) as error:

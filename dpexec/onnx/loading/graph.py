@@ -31,6 +31,7 @@ _STATISTICS = {
     "QLinearConv": (1, 4, 6),
     "QLinearMatMul": (1, 4, 6),
     "QGemm": (1, 4, 7),
+    "MatMulNBits": (2, 3),
 }
 """Inputs that are running statistics or scales, by operator: they are never trained."""
 
@@ -92,7 +93,7 @@ class Graph:
             array = array_of(tensor, self.folder, f"initializer {tensor.name}")
             value = Value(tensor.name, array, scalar=array.ndim == 0)
             value.statistic = tensor.name in statistics
-            value.weight = not value.statistic and self.chosen(tensor.name, array)
+            value.weight = not value.statistic and self.chosen(tensor.name, value.array)
             self.values[tensor.name] = value
 
     def body(self, proto: Any, inputs: Sequence[Value]) -> list[Value]:
@@ -163,6 +164,8 @@ class Graph:
             return None
         if any(v.known is None for v in values):
             return None
+        if node.op_type == "QuantizeLinear" and any(v.element for v in values):
+            return None  # onnx would take the limits of the type that holds the zero point
         if proto.op_type == "Constant" and "value" in node.attrs:
             return [node.attrs["value"]]
         inputs = [None if value is None else value.array for value in node.inputs]

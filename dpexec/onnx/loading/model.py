@@ -105,6 +105,7 @@ def prepare(model: Any) -> Any:
     if model.functions:
         model = inliner.inline_local_functions(model)
     _require_inputs(model)
+    _sort(model.graph)
     wanted = {
         (node.domain, node.op_type)
         for node in _nodes(model.graph)
@@ -127,6 +128,47 @@ def prepare(model: Any) -> Any:
     _require_mappings(model)
     _forget_unread(model)
     return model
+
+
+def _sort(graph: Any) -> None:
+    """Put nodes behind those whose outputs they read; tools write them in any order.
+
+    Nodes that wait for each other stay where they are.
+    """
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _sort(inner)
+    makers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
+    read = [{makers[n] for n in _reads(node) if n in makers} for node in graph.node]
+    if all(max(before, default=-1) < k for k, before in enumerate(read)):
+        return
+    order: list[int] = []
+    seen: set[int] = set()
+    for first in range(len(graph.node)):
+        path = [] if first in seen else [first]
+        while path:
+            number = path[-1]
+            seen.add(number)
+            behind = sorted(read[number] - seen, reverse=True)
+            if behind:
+                path.append(behind[-1])
+                continue
+            order.append(path.pop())
+    nodes = [graph.node[k] for k in order]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """The names that a node reads, those of graphs inside it included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in (attribute.g, *attribute.graphs):
+            for each in inner.node:
+                yield from _reads(each)
+            yield from (info.name for info in inner.output)
 
 
 def _require_inputs(model: Any) -> None:

@@ -13,6 +13,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.builder import Builder
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.errors import NotConstantError, UnsupportedError
+from dpexec.onnx.loading.mapping import find
 from dpexec.onnx.loading.values import Value
 
 __all__ = ["Node", "common_dims", "is_one"]
@@ -285,6 +286,19 @@ class Node:
         common = common_dims(dims)
         pairs = zip(indices, dims, strict=True)
         return [self.expand(self.var(i), old, common) for i, old in pairs]
+
+    def through(self, op_type: str, inputs: Sequence[Value | None], **attrs: Any) -> list[Value]:
+        """What the mapping of another of ONNX's operators makes of some inputs.
+
+        Attributes that are not given are those of this node.
+        """
+        version = self.graph.versions.get("", self.version)
+        other = Node(
+            self.builder, self.graph, op_type, self.prefix, version, inputs, (), self.attrs | attrs
+        )
+        made: Any = find("", op_type)(other)  # type: ignore[misc]
+        results = made if isinstance(made, list) else [made]
+        return [r if isinstance(r, Value) else Value(r.name, None, r) for r in results]
 
     def result(self, var: Variable, scalar: bool = False, index: int = 0) -> Value:
         """An output; ``scalar`` says that it has no dimensions in the model."""

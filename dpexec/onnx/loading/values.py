@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType, as_var_type
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import has_open
+from dpexec.onnx.loading.dtypes import held
 
 __all__ = ["Value"]
 
@@ -28,6 +29,7 @@ class Value:
         items: the elements, if it is a sequence of known length; else ``var`` is an array.
         weight: whether it is an initializer that becomes a parameter.
         statistic: whether it is an initializer that is never trained, as running means are.
+        element: the ONNX type of its numbers, if programs hold them in a wider one; else 0.
     """
 
     name: str
@@ -38,6 +40,11 @@ class Value:
     weight: bool = False
     statistic: bool = False
     dims: dict[int, Any] = field(default_factory=dict)
+    element: int = 0
+
+    def __post_init__(self) -> None:
+        if self.array is not None:
+            self.array, self.element = held(self.array)
 
     @property
     def is_sequence(self) -> bool:

@@ -132,9 +132,13 @@ def test_nodes_without_what_onnx_demands(op_type, inputs, outputs, problem):
 
 
 def test_parts_without_elements_are_left_out_of_a_concatenation():
-    arrays = {"none": np.zeros((2, 0), "float32")}
-    node = helper.make_node("Concat", ["none", "x"], ["y"], axis=1)
-    made = model([node], [info("x", FLOAT, [2, 3])], [info("y", FLOAT, [2, 3])], arrays)
+    arrays = {"none": np.zeros((2, 0), "float32"), "end": np.array([3]), "one": np.array([1])}
+    nodes = [
+        helper.make_node("Slice", ["x", "end", "end", "one"], ["rest"]),
+        helper.make_node("Neg", ["rest"], ["turned"]),
+        helper.make_node("Concat", ["none", "x", "turned"], ["y"], axis=1),
+    ]
+    made = model(nodes, [info("x", FLOAT, ["n", 3])], [info("y", FLOAT, ["n", 3])], arrays)
     program, _, fetches = load(made)
     x = np.arange(6, dtype="float32").reshape(2, 3)
     np.testing.assert_array_equal(

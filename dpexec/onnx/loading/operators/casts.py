@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from onnx import TensorProto
+
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
-from dpexec.onnx.loading.dtypes import as_var_type, is_float
+from dpexec.onnx.loading.dtypes import as_element, as_var_type, is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 from dpexec.onnx.loading.operators.unary import rounded
 
-_LIMITS = {
-    VarType.UINT8: (0, 255),
-    VarType.INT8: (-128, 127),
-    VarType.INT16: (-(2**15), 2**15 - 1),
+MICROSOFT = "com.microsoft"
+_LIMITS: dict[int, tuple[int, int]] = {
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT16: (0, 2**16 - 1),
+    TensorProto.INT16: (-(2**15), 2**15 - 1),
+    TensorProto.UINT4: (0, 15),
+    TensorProto.INT4: (-8, 7),
 }
 """The types of quantized numbers."""
 
@@ -34,8 +41,10 @@ def cast(node: Node) -> Any:
 def _along(node: Node, index: int, axis: int, rank: int) -> Variable:
     """Scales or zero points of an axis, which broadcast with the tensor."""
     value = node.value(index)
-    if node.attr("block_size", 0) or value.rank > 1:
-        node.fail("blocks of an axis are not supported")
+    if node.attr("block_size", 0):
+        return node.builder.constant(_blocks(node, index, axis), f"{node.prefix}.blocks")
+    if value.rank > 1:
+        node.fail("its scales are no numbers of an axis")
     if value.scalar or value.shape == (1,):
         return node.var(index)
     shape = [1] * rank
@@ -43,7 +52,16 @@ def _along(node: Node, index: int, axis: int, rank: int) -> Variable:
     return node.reshape(node.var(index), shape)
 
 
+def _blocks(node: Node, index: int, axis: int) -> np.ndarray[Any, Any]:
+    """Scales or zero points of blocks of an axis, repeated for all of its elements."""
+    known, size = node.known(index), node.dims(0)[axis]
+    if known is None or not isinstance(size, int):
+        node.fail("scales, zero points and sizes of blocks must be known when the model is loaded")
+    return np.repeat(known, node.attr("block_size"), axis).take(range(size), axis)
+
+
 @operator("QuantizeLinear")
+@operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(node: Node) -> Any:
     """Divided by the scale, rounded, moved by the zero point, within the type's range."""
     rank, axis = node.value(0).rank, node.axis(1)
@@ -61,18 +79,18 @@ def quantized(node: Node, x: Variable, index: int, axis: int = 1) -> Variable:
         axis: the axis of zero points that are several numbers.
     """
     point = node.input(index)
-    dtype = VarType.UINT8 if point is None else point.dtype
-    if point is None and node.attr("output_dtype", 0):
-        dtype = as_var_type(node.attr("output_dtype"), f"the result of {node}")
-    if dtype not in _LIMITS:
-        node.fail("only 8 and 16 bits with sign, or 8 without, are supported")
+    element = node.attr("output_dtype", 0) or TensorProto.UINT8
+    if point is not None:
+        element = point.element or as_element(point.dtype)
+    if element not in _LIMITS:
+        node.fail("only integers of 4, 8 and 16 bits are supported")
+    low, high = _LIMITS[element]
+    # No operator takes the small types with sign; outputs are cast when they are fetched.
+    dtype = VarType.UINT8 if element == TensorProto.UINT8 else VarType.INT32
     made = rounded(node, x)
     if point is not None:
         moved = _real(node, index, made.dtype, axis, len(x.shape))
         made = node.binary("elementwise_add", made, moved)
-    low, high = _LIMITS[dtype]
-    if dtype != VarType.UINT8:
-        dtype = VarType.INT32  # no operator takes the small ones; outputs are cast when fetched
     return node.cast(node.add("clip", {"X": made}, min=float(low), max=float(high)), dtype)
 
 
@@ -81,12 +99,15 @@ def _real(node: Node, index: int, dtype: VarType, axis: int, rank: int) -> Varia
     known = node.known(index)
     if known is None:
         return node.cast(_along(node, index, axis, rank) if index else node.var(0), dtype)
-    if index and known.size > 1:
+    if index and node.attr("block_size", 0):
+        known = _blocks(node, index, axis)
+    elif index and known.size > 1:
         known = known.reshape([-1 if a == axis else 1 for a in range(rank)])
     return node.builder.constant(known.astype(to_numpy(dtype)), f"{node.prefix}.real")
 
 
 @operator("DequantizeLinear")
+@operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(node: Node) -> Any:
     """Moved by the zero point, and multiplied by the scale."""
     rank, axis = node.value(0).rank, node.axis(1)

@@ -14,14 +14,17 @@ from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
-from dpexec.onnx.loading.operators.casts import quantized
+from dpexec.onnx.loading.operators.casts import MICROSOFT, quantized
 from dpexec.onnx.loading.operators.convolutions import convolved
+from dpexec.onnx.loading.operators.fused import plus
+from dpexec.onnx.loading.operators.fused_attention import attention_of
 from dpexec.onnx.loading.operators.matrices import multiplied
+from dpexec.onnx.loading.operators.unary import rounded
+from dpexec.onnx.loading.values import Value
 
 _EXACT = 2**24
 _MOST = 255
 """The largest distance of a number of 8 bits from its zero point."""
-MICROSOFT = "com.microsoft"
 
 
 def _precision(node: Node, weight: int, point: int, axes: tuple[int, ...], length: int) -> VarType:
@@ -188,6 +191,68 @@ def qlinear_global_pool(node: Node) -> Any:
     axes = list(range(2, node.value(0).rank))
     made = node.add("reduce_mean", {"X": _real(node, 0)}, dim=axes, keep_dim=True)
     return _scaled_down(node, made, 3)
+
+
+@operator("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_pool(node: Node) -> Any:
+    """Means of windows, as 8 bits."""
+    if node.attr("channels_last", 0):
+        node.fail("channels_last is not supported")
+    x = _real(node, 0)
+    [made] = node.through("AveragePool", [Value(x.name, None, x)])
+    return _scaled_down(node, node.builder.variable(made), 3)
+
+
+@operator("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(node: Node) -> Any:
+    """Shares of real numbers, as 8 bits."""
+    if int(node.attr("opset", 13)) < 13:
+        node.fail("shares over several axes, as before opset 13, are not supported")
+    made = node.add("softmax", {"X": _real(node, 0)}, axis=node.attr("axis", -1))
+    return _scaled_down(node, made, 3)
+
+
+@operator("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(node: Node) -> Any:
+    """Real numbers of one tensor or the other, as 8 bits."""
+    sides = [Value(x.name, None, x) for x in (_real(node, 1), _real(node, 4))]
+    [made] = node.through("Where", [node.value(0), *sides])
+    return _scaled_down(node, node.builder.variable(made), 7)
+
+
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_matmul(node: Node) -> Any:
+    """A product of matrices of which the left is rounded to 8 bits first."""
+    x, zero = node.var(0), node.number(0.0, VarType.FP32)
+    low, high = (
+        node.binary(
+            f"elementwise_{kind}", node.add(f"reduce_{kind}", {"X": x}, reduce_all=True), zero
+        )
+        for kind in ("min", "max")
+    )
+    scale = node.scaled(node.binary("elementwise_sub", high, low), 1 / _MOST)
+    flat = node.cast(node.binary("equal", scale, zero), VarType.FP32)
+    scale = node.binary("elementwise_add", scale, flat)
+    point = rounded(node, node.scaled(node.binary("elementwise_div", low, scale), -1.0))
+    levels = rounded(node, node.binary("elementwise_div", x, scale))
+    levels = node.binary("elementwise_add", levels, point)
+    levels = node.add("clip", {"X": levels}, min=0.0, max=float(_MOST))
+    dims = [node.dims(0), node.dims(1)]
+    length = dims[0][-1] if isinstance(dims[0][-1], int) else _EXACT
+    dtype = _precision(node, 1, 3, (-2,), length)
+    left = node.cast(node.binary("elementwise_sub", levels, point), dtype)
+    made, _ = multiplied(node, left, _from_zero(node, 1, 3, dtype), dims)
+    made = node.binary("elementwise_mul", node.cast(made, VarType.FP32), scale)
+    return plus(node, node.binary("elementwise_mul", made, node.var(2)), 4)
+
+
+@operator("QAttention", domain=MICROSOFT)
+def quantized_attention(node: Node) -> Any:
+    """Attention whose heads come from a product of integers."""
+    made = node.cast(_matrix_product(node, 0, 6, 1, 7), VarType.FP32)
+    made = node.binary("elementwise_mul", made, node.var(3))
+    made = node.binary("elementwise_mul", made, node.var(4))
+    return attention_of(node, plus(node, made, 2), mask=5, past=8)
 
 
 @operator("QLinearConcat", domain=MICROSOFT)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.mapping import operator
@@ -31,6 +31,10 @@ def slice_(node: Node) -> Any:
     if all(isinstance(v, int) for v in (*starts, *ends)):
         clipped = [_clipped(*part) for part in zip(starts, ends, steps, [dims[a] for a in axes],
                                                     strict=True)]  # fmt: skip
+        gone = [a for a, (start, end, _) in zip(axes, clipped, strict=True)
+                if isinstance(dims[a], int) and start == end]  # fmt: skip
+        if gone:
+            return _nothing(node, gone)
         kept = [i for i, part in enumerate(clipped) if not _is_whole(part, dims[axes[i]])]
         if not kept:
             return node.value(0)
@@ -48,6 +52,14 @@ def slice_(node: Node) -> Any:
         -1 if OpenDim in map(type, pair) else 1 for pair in zip(starts, ends, strict=True)
     ]
     return node.add(op_type, inputs, **attrs)
+
+
+def _nothing(node: Node, axes: list[int]) -> np.ndarray[Any, Any]:
+    """A tensor without elements, which a concatenation leaves out; its open sizes are 1."""
+    sizes = [1 if isinstance(size, OpenDim) else size for size in node.dims(0)]
+    for axis in axes:
+        sizes[axis] = 0
+    return np.zeros(sizes, to_numpy(node.value(0).dtype))
 
 
 def _is_whole(part: tuple[int, int, int], size: Any) -> bool:
@@ -144,13 +156,12 @@ def split(node: Node) -> Any:
 @operator("Concat")
 def concat(node: Node) -> Any:
     """One behind the other."""
-    variables = [node.var(i) for i in range(len(node.inputs))]
     sizes = [node.value(i).shape for i in range(len(node.inputs))]
     axis = node.axis(1 if node.version < 4 else 0)
     filled = [number for number, shape in enumerate(sizes) if shape[axis] != 0]
     if len(filled) == 1:
         return node.value(filled[0])
-    parts = [variables[number] for number in filled] or variables
+    parts = [node.var(number) for number in filled or range(len(node.inputs))]
     return node.add("concat", {"X": parts}, axis=axis)
 
 

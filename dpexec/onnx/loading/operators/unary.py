@@ -59,7 +59,7 @@ def rounded(node: Node, x: Variable) -> Variable:
     below = node.add("floor", {"X": x})
     share = node.binary("elementwise_sub", x, below)
     even = node.scaled(node.add("floor", {"X": node.scaled(below, 0.5)}), 2.0)
-    odd = node.binary("elementwise_sub", below, even)
+    odd = node.cast(node.binary("not_equal", below, even), x.dtype)
     half = node.number(0.5, x.dtype)
     more = node.cast(node.binary("greater_than", share, half), x.dtype)
     tie = node.cast(node.binary("equal", share, half), x.dtype)
