@@ -60,7 +60,7 @@ class Group(Recorder):
         """Record a call of a kernel; its operands and results must be in memory."""
         for argument in arguments:
             if isinstance(argument, Value):
-                self._make(argument)
+                self.make(argument)
                 node = self.made.pop(where(argument), None)
                 if node is not None:
                     node.stored = True
@@ -92,7 +92,7 @@ class Group(Recorder):
         )
 
     def _source(self, value: Value) -> Node | Value:
-        self._make(value)
+        self.make(value)
         return self.made.get(where(value), value)
 
     def _note(self, node: Node) -> None:

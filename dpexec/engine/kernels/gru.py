@@ -13,12 +13,12 @@ from dpexec.engine.kernels.calls import multiplies, product, transposed_product,
 from dpexec.engine.kernels.elementwise import ADD, TOTAL
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.implementations import implementation
+from dpexec.engine.kernels.layouts import turned
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, kernel
 from dpexec.engine.kernels.math import gate, tanh
-from dpexec.engine.kernels.onednn_calls import turned
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
 from dpexec.engine.ops._gru import GruCell, gru_weights, run, run_back
@@ -201,7 +201,7 @@ def _backward(
 @kernel
 def _turn_weights(size: Count, weight: Floats, out: Floats) -> int:
     """Both matrices of a weight, transposed. Arguments: size, weight, result."""
-    turned(2 * size, size, weight, out, 0)
+    turned(size, 2 * size, weight, out, 0)
     turned(size, size, weight, out, 2 * size * size)
     return 0
 

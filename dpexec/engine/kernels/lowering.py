@@ -109,7 +109,7 @@ class Code:
         kernel.check(arguments)
         for argument in arguments:
             if isinstance(argument, Value):
-                self._make(argument)
+                self.make(argument)
         number = len(self.calls)
         for argument in arguments:
             if isinstance(argument, Value) and argument.buffer is not None:
@@ -131,7 +131,7 @@ class Code:
         """Let an output share the memory of an input; False if it is not ours, or too small."""
         if source.buffer is None or source.buffer.nbytes < out.nbytes:
             return False
-        self._make(source)
+        self.make(source)
         out.buffer, out.channels_last = source.buffer, source.channels_last
         return True
 
@@ -162,7 +162,8 @@ class Code:
             self._copied[buffer] = value
         return self._copies[value]
 
-    def _make(self, copy: Value) -> None:
+    def make(self, copy: Value) -> None:
+        """Make a copy now, if it is one of :meth:`laid` that no kernel has used yet."""
         source, copy.source = copy.source, None
         if source is not None:
             from dpexec.engine.kernels import layouts

@@ -12,11 +12,11 @@ from dpexec.engine.core.cache import limit_of
 from dpexec.engine.kernels.calls import multiplies, product
 from dpexec.engine.kernels.elementwise import TOTAL
 from dpexec.engine.kernels.generate import single
+from dpexec.engine.kernels.layouts import turn
 from dpexec.engine.kernels.loop import Loop, unknowns
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.lstm import backward_loop, forward_loop
 from dpexec.engine.kernels.machine import Count, Floats, kernel
-from dpexec.engine.kernels.onednn_calls import turn
 from dpexec.engine.kernels.products import matrix_product
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
@@ -118,7 +118,7 @@ def lstm_grad(
     cells, first_cells = walk.gather(cell), walk.first(c0, size)
     walk.follow((first_cells, cells))
     turned_weight, d_gates = code.scratch(4 * size, size), code.scratch(rows, 4 * size)
-    code.emit(turn, 4 * size, size, weight, turned_weight)
+    code.emit(turn, 1, size, 4 * size, weight, turned_weight)
     sums, d_cell = walk.first(None, size), walk.first(None, size)
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
     known = walk.gather(d_hidden), turned_weight, peepholes, sums, d_cell, d_gates

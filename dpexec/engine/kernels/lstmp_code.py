@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.engine.kernels.elementwise import TOTAL
+from dpexec.engine.kernels.layouts import turn
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.lstm import backward_loop, forward_loop
 from dpexec.engine.kernels.lstm_code import bias_end, is_code, peephole_grad, state_loop
-from dpexec.engine.kernels.onednn_calls import turn
 from dpexec.engine.kernels.products import matrix_product
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
@@ -64,8 +64,8 @@ def lstmp_grad(
     cells, first_cells = walk.gather(cell), walk.first(c0, size)
     walk.follow((first_cells, cells))
     turned, turned_projection = code.scratch(4 * size, width), code.scratch(width, size)
-    code.emit(turn, 4 * size, width, weight, turned)
-    code.emit(turn, width, size, proj_weight, turned_projection)
+    code.emit(turn, 1, width, 4 * size, weight, turned)
+    code.emit(turn, 1, size, width, proj_weight, turned_projection)
     results, d_results = walk.gather(projection), walk.gather(d_projection)
     sums, d_cell, nothing = (walk.first(None, wide) for wide in (width, size, size))
     peepholes, begin = bias_end(code, bias, size, use_peepholes)

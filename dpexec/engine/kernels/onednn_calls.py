@@ -12,7 +12,7 @@ import numpy as np
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
-from dpexec.engine.kernels.compiling import Lazily, inline
+from dpexec.engine.kernels.compiling import Lazily
 from dpexec.engine.kernels.lowering import Code, Constant, Late, Value
 from dpexec.engine.kernels.machine import (
     Count,
@@ -31,10 +31,9 @@ from dpexec.engine.kernels.onednn_epilogues import scales_of
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["emit", "execute", "product", "turn", "turned", "unless"]
+__all__ = ["emit", "execute", "product", "unless"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
-_SQUARE = 16
 
 
 @intrinsic
@@ -162,23 +161,6 @@ def product(
             for j in range(n):
                 out[i * n + j] += bias[j]
     return status
-
-
-@inline
-def turned(rows: int, columns: int, a: Any, out: Any, first: int) -> None:
-    """``out = a.T``, in squares that fit into the cache; both begin at element ``first``."""
-    for top in range(0, rows, _SQUARE):
-        for left in range(0, columns, _SQUARE):
-            for i in range(top, min(top + _SQUARE, rows)):
-                for j in range(left, min(left + _SQUARE, columns)):
-                    out[first + i * columns + j] = a[first + j * rows + i]
-
-
-@kernel
-def turn(rows: Count, columns: Count, a: Floats, out: Floats) -> int:
-    """``out = a.T``. Arguments: rows and columns of out, a, out."""
-    turned(rows, columns, a, out, 0)
-    return 0
 
 
 def emit(

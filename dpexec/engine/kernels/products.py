@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.sizes import Counts, Rows, at
-from dpexec.engine.kernels import onednn, onednn_calls
+from dpexec.engine.kernels import layouts, onednn, onednn_calls
 from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.lowering import Code, Late, Value, lowering
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
@@ -176,7 +176,7 @@ def _without_primitive(code: Code, product: _Product) -> bool:
         return False
     turned = code.scratch(n, m)
     _by_sgemm(code, product.turned(turned))
-    code.emit(onednn_calls.turn, m, n, turned, product.out)
+    code.emit(layouts.turn, 1, n, m, turned, product.out)
     return True
 
 

@@ -208,6 +208,8 @@ class TaskCode:
             self.order.append(self.open)
         piece = self.open
         piece.brought.update(brought.maps[0])
+        outputs = list(outputs)
+        shown = {value.name: self._shown(value) for value in outputs if value.name in self.outside}
         piece.steps.append((list(steps), len(self.code.calls)))
         piece.drops.extend(name for step in steps for name in step.drops)
         for value in outputs:
@@ -216,12 +218,21 @@ class TaskCode:
                 for part in value.parts:
                     self.code.changed(part)
                 continue
-            self.operands.made[value.name] = piece.made[value.name] = value
-            for part in value.parts:
+            self.operands.made[value.name] = value
+            piece.made[value.name] = published = shown.get(value.name, value)
+            for part in {*value.parts, *published.parts}:
                 if part.buffer is not None:
                     self._hold(part.buffer, value.name)
             if value.name in self.outside:
-                self._keep_buffer(value)
+                self._keep_buffer(published)
+
+    def _shown(self, value: AnyValue) -> AnyValue:
+        """What others get of a value: images in the layout of their shape."""
+        if not isinstance(value, Value) or value.buffer is None:
+            return value
+        laid = self.code.laid(value, False)
+        self.code.make(laid)
+        return laid
 
     def _brought(self) -> Brought:
         return ChainMap({}, self.open.brought if self.open else {})

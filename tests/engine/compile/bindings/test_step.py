@@ -132,6 +132,36 @@ def test_feeds_of_another_layout_and_results_of_every_kind():
         np.testing.assert_array_equal(found[0][2], feed["x"])
 
 
+def test_images_are_fetched_from_whole_steps():
+    main, startup, exe = fluid.Program(), fluid.Program(), fluid.Executor(CPU)
+    startup.random_seed = 1
+    with fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 3, 9, 7])
+        first = fluid.layers.conv2d(x, 17, 3, padding=1, bias_attr=False)
+        image = fluid.layers.conv2d(fluid.layers.relu(first), 5, 3, padding=1)
+        loss = fluid.layers.mean(fluid.layers.square(image))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    runs = []
+    for whole in (True, False):
+        scope, (build, execution) = fluid.Scope(), strategies(use_experimental_executor=whole)
+        exe.run(startup, scope=scope)
+        program = fluid.CompiledProgram(main).with_data_parallel(
+            loss.name, build, execution, places=[CPU] * 2
+        )
+        runs.append((program, scope))
+    drawn = np.random.default_rng(0)
+    for rows in (4, 4, 4, 6, 6, 8, 4):  # a size that has come before, and open sizes
+        feed = {"x": drawn.normal(size=(rows, 3, 9, 7)).astype("float32")}
+        found = [exe.run(p, feed, [loss, first, image], scope=scope) for p, scope in runs]
+        for one, other in zip(*found, strict=True):
+            assert one.flags.c_contiguous
+            np.testing.assert_array_equal(one, other)
+    assert found[0][1].shape == (4, 17, 9, 7)
+    made = [program._engine.runner.code for program, _ in runs]
+    assert made[1] is None
+    assert {code is not None for code in made[0].made.values()} == {True}
+
+
 @pytest.mark.parametrize("change", ["set", "assign", "erase"])
 def test_values_from_outside_are_noticed(change):
     runs = [Training(whole=whole) for whole in (True, False)]
