@@ -1,4 +1,4 @@
-"""The gradient of ``parallel_do``: one operator, with the gradients of the body as its body."""
+"""The gradient of ``parallel_do``: one operator, whose body is the backward pass of the body."""
 
 from __future__ import annotations
 

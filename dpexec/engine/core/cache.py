@@ -1,8 +1,8 @@
 """Caches of limited size.
 
-All caches with a limit are listed here, in ``LIMITS``. What is kept for a function's arguments is
-kept by ``functools.lru_cache(limit_of(...))``, all else in a :class:`LimitedCache`. What belongs to
-an object is kept with it, by weak references, and ends with it.
+``LIMITS`` lists all caches that have a limit. Results of a function are cached by
+``functools.lru_cache(limit_of(...))``, everything else in a :class:`LimitedCache`. Values that
+belong to an object are cached by weak references, and end with it.
 """
 
 from __future__ import annotations

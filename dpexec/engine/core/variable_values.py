@@ -1,4 +1,4 @@
-"""Values of a scope's variables: as runs use them, and as plain arrays to send or to store.
+"""Values of a scope's variables: for runs, and as plain arrays to be sent or stored.
 
 A value is an array, ``SelectedRows``, a ``TensorArray``, a ``LoDRankTable``, offsets of sequences,
 or an array with such offsets.

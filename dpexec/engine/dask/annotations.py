@@ -1,7 +1,8 @@
 """``dask.annotate`` around a run: which workers it may use, and how urgent its tasks are.
 
-Workers and resources choose the homes of replicas. Tasks that train take the resources, too; those
-that move state do not, as they run while these stay. Priorities reach all tasks by themselves.
+Workers and resources determine where replicas live. Tasks that train take the resources, too. Tasks
+that move state take none, because they run while training tasks hold them. Dask passes priorities
+on to all tasks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides which fetched gradients show sequences to the user.
 
-Inside a program, the gradient of ``x`` always has the sequences of ``x``. In Paddle it depends on
-the operator that makes the gradient whether a fetched one shows them. Users notice when they fetch
-a gradient: a NumPy array cannot hold sequences, so such a gradient has to be fetched as LoDTensor.
+Inside a program, the gradient of ``x`` always has the sequences of ``x``. Whether a fetched
+gradient shows them depends, in Paddle, on the operator that makes it. For users it matters since a
+NumPy array cannot hold sequences: a gradient that shows them has to be fetched as LoDTensor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Makes machine code with numba, for a family of processors.
 
 The code calls nothing but kernels, helpers and the C library: numba's runtime and Python itself are
-not needed where it runs. It is made by contexts of its own, so what numba makes of other people's
-functions in this process is as they want it.
+not needed where it runs. Compiler contexts of its own make it, so other code in this process can
+use numba with its usual settings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cache of machine code on disk: packs that came with the package, and a folder.
 
-Code is kept by :func:`~dpexec.engine.kernels.identity.identity` and family of processors. So what
-is there is right, whoever made it; what became another function has another name.
+The key is :func:`~dpexec.engine.kernels.identity.identity` of the function, and the family of
+processors. A function that changes gets another key, so an entry is always valid.
 """
 
 from __future__ import annotations

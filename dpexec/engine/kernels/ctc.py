@@ -1,8 +1,8 @@
 """Connectionist temporal classification: the loss of tags over all alignments, and its gradient.
 
-States, and why there are logarithms in double precision: :mod:`dpexec.engine.ops._ctc`. Forward
-variables of all steps would need room for the longest sequence with the most tags. So those of some
-steps are kept, and others are computed again from them on the way back.
+:mod:`dpexec.engine.ops._ctc` explains the states, and why logarithms have double precision. Forward
+variables of all steps would need room for the longest sequence with the most tags. So the forward
+variables of some steps are stored, and the backward pass computes the remaining ones from these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels that call oneDNN, with one thread or as many as they are told."""
+"""Kernels that call oneDNN, with one thread or several."""
 
 from __future__ import annotations
 

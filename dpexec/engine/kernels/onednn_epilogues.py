@@ -1,4 +1,4 @@
-"""What primitives do with a result before they store it: scales, sums, activations."""
+"""Post-operations of oneDNN's primitives, before a result is stored: scales, sums, activations."""
 
 from __future__ import annotations
 

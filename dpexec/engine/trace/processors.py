@@ -1,8 +1,8 @@
 """How long threads of this process waited for a processor while others had it, as Linux counts it.
 
-Steps on a busy machine take longer without anything in the program being slower. Samples tell how
-much of that there was: they are taken at the end of recorded steps, as rarely as it needs for them
-to cost next to nothing. Where there is no ``/proc``, there are none.
+On a busy machine steps take longer although nothing in the program is slower. Samples show how much
+longer. They are taken at the end of recorded steps, so rarely that they cost next to nothing.
+Systems without ``/proc`` have no samples.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The bindings that the workers of a run know, and their numbers.
 
-Only the client decides which bindings are kept: when it tells workers of a new one, it also says
-which others stay. If each worker decided for itself, their lists would differ, as workers that join
-later learn of bindings in another order.
+Only the client decides which bindings are kept: when it sends workers a new binding, it also names
+the bindings that stay. If each worker decided for itself, the lists of workers would differ, since
+a worker that joins later gets bindings in another order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fewer wake-ups of Dask's event loops while members of a gang stay on workers.
 
 These loops wake some hundred times a second to look at their own health. Each time takes about a
-fifth of a millisecond of a core. Members wait for each other in every step, so all of them lose it.
+fifth of a millisecond of a core, and delays all members, which wait for each other in every step.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 A second list of a binding's steps notes when they end. Machine code notes the time after each of
 its kernels, inside the one call without the GIL, so a recorded step runs the same code as any
-other. After a step of Python the clock is read once, and the processor time of its thread before
-and after it: the rest of its time it slept, or waited for the GIL or a core. All times go to one
-array, which is copied when the step is over; events are made of it when somebody asks for them.
+other. After a step of Python the clock is read once; the processor time of its thread is read
+before and after it. The difference between both durations is sleep, or waiting for the GIL or a
+core. All times go to one array, which is copied when the step is over. Events are made of the array
+when the trace is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which kernels run the operators of blocks: pictures show them at the operators of a loop's body.
+"""The kernels that run the operators of blocks, for pictures of loops.
 
-Regions become code when they first run, deep inside of an operator's kernel. So they leave here
-what their operators became, and who asks later finds it by the operator.
+A region becomes machine code when it first runs, deep inside of an operator's kernel. It registers
+the kernels of its operators here, by operator, and pictures look them up later.
 """
 
 from __future__ import annotations

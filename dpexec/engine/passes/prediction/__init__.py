@@ -1,8 +1,8 @@
 """Passes over loaded models: a predictor applies them once, with the values of parameters.
 
-They may change the last bits of results, for instance where a batch norm becomes part of the
-filters in front of it. So they are for predictors alone, which say so; passes of strategies change
-no bit. Names are those of Paddle's passes, by which ``AnalysisConfig.delete_pass`` leaves one out.
+They may change the last bits of results, for instance when a batch norm becomes part of the filters
+before it. So only predictors apply them, and document it; passes of strategies change no bit. They
+have the names of Paddle's passes, which ``AnalysisConfig.delete_pass`` takes.
 """
 
 from __future__ import annotations

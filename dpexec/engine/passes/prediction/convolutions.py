@@ -1,4 +1,4 @@
-"""Passes that make a convolution and what is done with its result one operator."""
+"""Passes that join a convolution and the operators after it: bias, sum, batch norm, activation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Parameter updates on GPUs in one launch, from the statements that processors run, too.
+"""Parameter updates on GPUs in one launch, generated from the statements that CPUs run.
 
-What ``fuse_all_optimizer_ops`` makes of many updates is one launch as well.
+The updates that ``fuse_all_optimizer_ops`` joins are one launch, too.
 """
 
 from __future__ import annotations
