@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
-from dpexec.viz.measured.causes import ENOUGH, Cause, Split, split
+from dpexec.viz.measured.causes import ENOUGH, Cause, Split, cause_text, split
 from dpexec.viz.measured.changes import Change, change_of, lone_of, per_step
 from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
@@ -17,7 +17,6 @@ from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
 from dpexec.viz.pages.units import counted, cut, percent, room, seconds_text, wrapped
 from dpexec.viz.pages.view import View
-from dpexec.viz.pages.words import PARTS
 from dpexec.viz.tuning.rhythm import Rhythm
 
 from dpexec.engine.trace import Trace
@@ -53,9 +52,11 @@ class Comparison(View):
         before: The first run.
         after: The second run.
         names: Names of the runs.
+        steps: For each run, the numbers of the steps to compare; None for all except slow first
+            ones.
 
     Raises:
-        ValueError: A trace is empty.
+        ValueError: A trace is empty, or has no such step.
 
     Example:
         >>> from dpexec import viz
@@ -65,9 +66,13 @@ class Comparison(View):
     """
 
     def __init__(
-        self, before: Trace, after: Trace, names: tuple[str, str] = ("before", "after")
+        self,
+        before: Trace,
+        after: Trace,
+        names: tuple[str, str] = ("before", "after"),
+        steps: tuple[Iterable[int] | None, Iterable[int] | None] = (None, None),
     ) -> None:
-        runs = Schedule(before), Schedule(after)
+        runs = Schedule(before, steps[0]), Schedule(after, steps[1])
         self.names = names
         self.split: Split = split(runs[0], runs[1])
         self.steps = self.split.before, self.split.after
@@ -115,7 +120,7 @@ class Comparison(View):
         at, found = self.steps[0], []
         for cause in self.causes:
             end = at + cause.difference
-            found.append(Bar(cause_text(cause), at, end, _spread(cause), cause.is_certain))
+            found.append(Bar(cause_text(cause), at, end, _spread(cause), not cause.is_noise))
             at = end
         return found
 
@@ -254,8 +259,8 @@ class Comparison(View):
             "notes": self.notes,
             "sides": (one, other),
             "causes": [
-                (cause_text(cause), cause.difference, _spread(cause), cause.is_certain, cause.nodes)
-                for cause in self.causes
+                (cause_text(c), c.difference, _spread(c), not c.is_noise, c.nodes)
+                for c in self.causes
             ],
             "rows": [(c.label, c.before, c.after, c.nodes) for c in self.changes],
             "unmatched": (
@@ -295,24 +300,13 @@ class Comparison(View):
         causes = self.causes
         if not causes:
             return []
-        figures = [
-            f"  {_spread(cause)}{'' if cause.is_certain else '  (noise)'}" for cause in causes
-        ]
+        figures = [f"  {_spread(cause)}{'  (noise)' if cause.is_noise else ''}" for cause in causes]
         longest = max(_SHORTEST, min(LONGEST, room() - max(map(len, figures))))
         labels = [cut(cause_text(cause), longest) for cause in causes]
         width = max(map(len, labels))
         rows = [f"{label:<{width}}{said}" for label, said in zip(labels, figures, strict=True)]
         total = self.steps[1] - self.steps[0]
         return [f"Why, of {_signed(total)} a step:", *rows, "", "Operators:"]
-
-
-def cause_text(cause: Cause) -> str:
-    """Return a cause's name in words."""
-    if cause.kind in ("added", "removed"):
-        return f"{'new' if cause.kind == 'added' else 'gone'}: {cause.name}"
-    if cause.kind in ("operator", "communication"):
-        return cause.name
-    return PARTS[cause.kind]
 
 
 def _signed(seconds: float) -> str:
@@ -337,20 +331,31 @@ def _rest(rows: Sequence[Any]) -> list[str]:
     return [f"and {len(rows) - ROWS} more"] if len(rows) > ROWS else []
 
 
-def compare(before: Any, after: Any, *, names: Sequence[str] | None = None) -> Comparison:
+def compare(
+    before: Any,
+    after: Any,
+    *,
+    names: Sequence[str] | None = None,
+    steps: tuple[int | Iterable[int], int | Iterable[int]] | None = None,
+) -> Comparison:
     """Compare two runs of the same network by operator; they may differ in the number of steps.
+
+    Two steps of one run are compared by `viz.compare(replicas, replicas, steps=(3, 2))`: why step 2
+    took longer than step 3.
 
     Args:
         before: A Trace, an executor that recorded one, or the path of a saved one.
         after: The same for the second run.
-        names: Names of the runs; None takes the names of files, else "before" and "after".
+        names: Names of the runs; None takes the names of files, else "before" and "after", or the
+            numbers of two steps.
+        steps: For each run, the number of a step, or several; None for all except slow first ones.
 
     Returns:
         A view: differences beyond noise first; operators without a partner are listed.
 
     Raises:
         FileError: A file is damaged, empty, or no trace.
-        ValueError: Not two names.
+        ValueError: Not two names, or a trace has no such step.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -372,11 +377,14 @@ def compare(before: Any, after: Any, *, names: Sequence[str] | None = None) -> C
         >>> isinstance(verdict, viz.Comparison)
         True
     """
+    if names is None and steps is not None and all(isinstance(each, int) for each in steps):
+        names = [f"step {each}" for each in steps]
     if names is None:
         names = _names((before, after))
     if len(names) != 2:
         raise ValueError(f"compare takes two names, not {len(names)}")
-    return Comparison(as_trace(before), as_trace(after), (names[0], names[1]))
+    one, other = ([each] if isinstance(each, int) else each for each in steps or (None, None))
+    return Comparison(as_trace(before), as_trace(after), (names[0], names[1]), (one, other))
 
 
 def _names(sources: Iterable[Any]) -> list[str]:

@@ -15,6 +15,7 @@ from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.shares import between
+from dpexec.viz.measured.step_parts import why_longer
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import (
@@ -36,6 +37,10 @@ _EFFECTS = 6
 _NAME = 46  # characters of a name in text
 GROUPED: tuple[By, ...] = ("type", "layer")
 _MUCH = 0.25  # of the whole time; less is no headline
+_SLOW = 3
+_UNUSUAL = 2.0
+"""The slowest steps are explained if they take more than so many times the median."""
+
 _LEAST = 0.005
 """A type or layer is listed if making it faster would save at least this share of a step."""
 
@@ -193,7 +198,22 @@ class Findings(View):
 
     def _facts(self) -> list[str]:
         traffic = self.analysis.traffic
-        return [*path_sentences(self.analysis.path), *([str(traffic)] if traffic.total else [])]
+        moved = [str(traffic)] if traffic.total else []
+        return [*path_sentences(self.analysis.path), *self._slow_steps(), *moved]
+
+    def _slow_steps(self) -> list[str]:
+        """Why the longest steps took much longer than the typical one, if they did."""
+        found = []
+        schedule, median = self._replays.schedule, self.analysis.median
+        longest = sorted(schedule.steps, key=lambda step: -step.seconds)
+        for step in sorted(longest[:_SLOW], key=lambda step: step.number):
+            if step.seconds > _UNUSUAL * median:
+                name, more = why_longer(schedule, step)
+                found.append(
+                    f"Step {step.number} took {seconds_text(step.seconds)}: "
+                    f"{seconds_text(more)} more than the typical one for {name}."
+                )
+        return found
 
     def _effects(self, by: By) -> list[Effect]:
         """The types, or the layers, that would save most if they were faster."""

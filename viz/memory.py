@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +18,13 @@ from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.memory_svg import render
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import DeviceMemoryData, MemoryData
-from dpexec.viz.pages.units import bytes_text
+from dpexec.viz.pages.units import bytes_text, wrapped
 from dpexec.viz.pages.view import View
 
 from dpexec.engine.trace import Trace
+
+_SAID = 4
+"""The most devices whose peaks are put into words on the page."""
 
 
 class Memory(View):
@@ -75,7 +79,7 @@ class Memory(View):
         return {
             "type": "memory",
             "title": self.title,
-            "notes": [note] if thin else [],
+            "notes": [*map(_by_kind, self.devices[:_SAID]), *([note] if thin else [])],
             "devices": [self._device(used) for used in self.devices],
             "view": self._view(),
         }
@@ -113,13 +117,22 @@ class Memory(View):
     def __str__(self) -> str:
         lines = []
         for used in self.devices:
-            lines.append(f"device {used.device}: peak {bytes_text(used.peak.bytes)}")
+            lines += wrapped(_by_kind(used))
             for part in used.peak.parts[:10]:
                 lines.append(f"  {bytes_text(part.bytes):>10}  {part.kind:<10} {part.name}")
             if len(used.peak.parts) > 10:
                 rest = sum(part.bytes for part in used.peak.parts[10:])
                 lines.append(f"  {bytes_text(rest):>10}  {len(used.peak.parts) - 10} more")
         return "\n".join(lines)
+
+
+def _by_kind(used: DeviceMemory) -> str:
+    """What the peak of a device is made of, the largest kind first."""
+    sizes: Counter[str] = Counter()
+    for part in used.peak.parts:
+        sizes[part.kind] += part.bytes
+    texts = [f"{bytes_text(size)} {kind}" for kind, size in sizes.most_common()]
+    return f"device {used.device}: peak {bytes_text(used.peak.bytes)}: {', '.join(texts)}"
 
 
 def memory(trace: Any) -> Memory:

@@ -5,11 +5,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from dpexec.viz.compare import compare
+from dpexec.viz.compare import cause_text, compare
+from dpexec.viz.findings import analyse
 from dpexec.viz.measured.changes import Change
 
 from dpexec.engine.trace import Trace
-from tests.viz.traces import event, straggling, trace
+from tests.viz.traces import event, straggling, trace, warming_up
 
 
 def noisy(seed, steps, slow=None, factor=2.0):
@@ -142,3 +143,17 @@ def test_long_names_are_cut_and_their_device_is_not():
     change = Change("elementwise_add_grad → conv2d_transpose_1.tmp_0@GRAD", 1, 0, 1, 0, ())
     assert change.short(40) == "elementwise_add_grad → conv2… · device 1"
     assert change.short(99) == change.label
+
+
+def test_two_steps_of_one_run_tell_why_one_took_longer():
+    made = warming_up()
+    found = compare(made, made, steps=(2, 0))
+    assert found.title == "step 0 against step 2 · step 10.0 s → 50.0 s"
+    assert cause_text(found.causes[0]) == "waiting for a straggler"
+    assert found.causes[0].difference == pytest.approx(14.0)
+    assert "noise" not in str(found).replace("what noise does not", "")
+    assert compare(made, made, steps=([1, 2], 0), names=["a", "b"]).names == ("a", "b")
+    with pytest.raises(ValueError, match="the trace has no step 9"):
+        compare(made, made, steps=(9, 0))
+    (said,) = [text for text in analyse(made)._facts() if text.startswith("Step 0")]
+    assert said.startswith("Step 0 took 50.0 s: 14.0 s more than the typical one for waiting for a")

@@ -76,7 +76,9 @@ def test_the_peak_is_attributed_to_variables():
     assert other.peak.bytes == 4 << 20
     assert one.to_json()["work_area"] == 8 << 20
     assert view.title == "Memory · peak 10.0 MiB on device 0"
-    assert "device 0: peak 10.0 MiB\n    4.00 MiB  parameter  fc_0.w_0" in str(view)
+    said = "device 0: peak 10.0 MiB: 4.00 MiB parameter, 4.00 MiB gradient, 2.00 MiB temporary"
+    assert f"{said}\n    4.00 MiB  parameter  fc_0.w_0" in str(view)
+    assert view.payload()["notes"][0] == said
     data = view.payload()["devices"][0]
     assert data["kinds"]["temporary"] == [0, 2 << 20, 2 << 20, 0]
     assert data["work_area"] == [8 << 20] * 4
@@ -97,7 +99,7 @@ def test_long_courses_keep_their_peak():
         rows.append(Allocation(1.5 + number, 0, "t", -5 - (number == 2_345), "temporary"))
     data = memory(with_memory(rows)).payload()
     device = data["devices"][0]
-    assert len(device["times"]) == 4000 and "4000 points" in data["notes"][0]
+    assert len(device["times"]) == 4000 and "4000 points" in data["notes"][1]
     assert max(device["kinds"]["temporary"]) == 6
     assert device["peak"]["bytes"] == 16
     assert len(thinned(memory_of(with_memory(rows))[0].alive, 10)) == 10

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.step_parts import BEHIND, Behind, Divider, Part, StepParts
+from dpexec.viz.pages.words import PARTS
 
 CauseKind = Literal[
     "operator",
@@ -75,6 +76,11 @@ class Cause:
         if self.low is None or self.high is None or abs(self.difference) < _CLOCK:
             return False
         return not self.low <= 0 <= self.high
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether noise explains it; False if there are too few steps to tell."""
+        return self.low is not None and not self.is_certain
 
 
 @dataclass(frozen=True)
@@ -302,3 +308,12 @@ def _slower(
 
 def _rank(found: tuple[Cause, Any]) -> tuple[bool, float]:
     return not found[0].is_certain, -abs(found[0].difference)
+
+
+def cause_text(cause: Cause) -> str:
+    """Return a cause's name in words."""
+    if cause.kind in ("added", "removed"):
+        return f"{'new' if cause.kind == 'added' else 'gone'}: {cause.name}"
+    if cause.kind in ("operator", "communication"):
+        return cause.name
+    return PARTS[cause.kind]

@@ -22,6 +22,7 @@ from dpexec.viz.measured.grouping import operator_of
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
 from dpexec.viz.measured.turns import Turns, turns_of
+from dpexec.viz.pages.words import PARTS
 
 Behind = Literal["no_free_thread", "turn"]
 """Kinds of waits for other work: for a thread, or for a thread's Python."""
@@ -214,3 +215,22 @@ def _awaited(turns: Turns, at: int, seconds: float) -> Iterator[tuple[int, float
     whole = sum(float(turns.seconds[row]) for row in rows)
     for row in rows:
         yield int(turns.source[row]), seconds * float(turns.seconds[row]) / whole
+
+
+def why_longer(schedule: Schedule, step: Step) -> tuple[str, float]:
+    """Return what makes a step longer than the typical one most, in words, and by how many seconds.
+
+    Args:
+        schedule: The trace.
+        step: Another step than the typical one.
+    """
+    divider = Divider(schedule)
+    usual, found = (_sums(divider.parts(each)) for each in (schedule.typical, step))
+    part = max(found, key=lambda part: found[part] - usual.get(part, 0.0))
+    return divider.names.get(part) or PARTS[part.kind], found[part] - usual.get(part, 0.0)
+
+
+def _sums(step: StepParts) -> dict[Part, float]:
+    """The seconds of each part; waits for a thread or for Python are parts of their own."""
+    waits = {Part(kind): sum(found.values()) for kind, found in step.behind.items()}
+    return {**step.own, **waits}
