@@ -230,7 +230,8 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
         The transposed variable. Source: Paddle op ``transpose2``.
 
     Raises:
-        ValueError: ``perm`` does not name every dimension once.
+        ValueError: ``perm`` names other dimensions than those of ``x``.
+        EnforceNotMet: it names one twice.
 
     See Also:
         :func:`reverse`: another order of elements.
@@ -249,7 +250,7 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
     check_variable_and_dtype(x, "x", NUMBERS, "transpose")
     check_type(perm, "perm", list, "transpose")
     rank = len(x.shape)
-    if sorted(p % rank if -rank <= p < rank else p for p in perm) != list(range(rank)):
+    if len(perm) != rank or any(p >= rank for p in perm):
         raise ValueError(
             f"perm of transpose must be a permutation of the {rank} dimensions of {x.name}, "
             f"but is {perm}"

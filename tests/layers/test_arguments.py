@@ -115,7 +115,6 @@ VALUE_ERRORS = {
         lambda: layers.conv2d_transpose(image(), 3),
         "filter_size",
     ),
-    "a permutation that repeats": (lambda: layers.transpose(x(), [0, 0]), "perm"),
     "a permutation of three of two": (lambda: layers.transpose(x(), [0, 1, 2]), "perm"),
     "flatten beyond the rank": (lambda: layers.flatten(x(), axis=3), "axis"),
     "unstack of the batch": (lambda: layers.unstack(x()), "num"),
@@ -162,6 +161,11 @@ def test_wrong_shapes_name_operator_variables_shapes_and_line():
     message = str(caught.value)
     for part in ("elementwise_add", "x", "y", "[-1, 3]", "[-1, 4]", "test_arguments.py"):
         assert part in message
+
+
+def test_permutation_that_repeats_is_refused_by_the_operator():
+    with pytest.raises(fluid.core.EnforceNotMet, match="every dimension"):
+        layers.transpose(x(), [0, 0])
 
 
 def test_unknown_activation_names_the_nearest():

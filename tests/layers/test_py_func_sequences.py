@@ -83,3 +83,14 @@ def test_a_function_that_takes_its_argument_for_an_array_is_told_how_to_make_one
             fluid.Executor(fluid.CPUPlace()).run(
                 feed={"x": np.ones(2, "float32")}, fetch_list=[out]
             )
+
+
+@pytest.mark.parametrize("persistable", [False, True])
+def test_the_shape_of_what_a_function_returns_counts(persistable):
+    x = fluid.data("x", [None, 2], lod_level=1)
+    block = fluid.default_main_program().global_block()
+    declared = block.create_var(name="y", shape=[1, 1], dtype="float32", persistable=persistable)
+    y = fluid.layers.py_func(lambda x: np.array(x) * 2, x, declared)
+    found, product = run(y, x * y)
+    np.testing.assert_array_equal(np.array(found), ROWS * 2)
+    np.testing.assert_array_equal(np.array(product), ROWS * ROWS * 2)

@@ -254,3 +254,12 @@ def test_reshaped_rows_stay_sequences_if_one_is_as_large_as_before():
     x = fluid.data("x", [None, 2], lod_level=1)
     (found,) = run({"x": sequences([2, 1], width=2)}, layers.reshape(x, [3, 2]))
     assert found.lod() == [[0, 2, 3]]
+
+
+def test_dimensions_that_variables_give_one_by_one():
+    """Paddle does not know their numbers when it decides what is a sequence still."""
+    x, one = fluid.data("x", [None, 2], lod_level=1), layers.fill_constant([1], "int32", 1)
+    reshaped = layers.reshape(x, [layers.shape(x)[0], 2])
+    wider, longer = layers.expand(x, [1, one]), layers.expand(x, [one, 1])
+    found = run({"x": sequences([2, 1], width=2)}, reshaped, wider, longer)
+    assert [each.lod() for each in found] == [[], [[0, 2, 3]], []]

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import LoDRankTable
 from dpexec.engine.core.rings import Ring
 from dpexec.engine.core.selected_rows import SelectedRows
@@ -28,7 +29,7 @@ class ScopeVariable:
         if self.value is None:
             self.value = kind()
         if not isinstance(self.value, kind):
-            raise TypeError(
+            raise EnforceNotMet(
                 f"variable {self.name} holds a {type(self.value).__name__}, not a {kind.__name__}"
             )
         return self.value

@@ -133,6 +133,8 @@ class OpFacts:
             sequences of all inputs, one after another. None: it has those of the first input.
         rows_by_run: whether only a run tells how many rows its result has, although its shape is
             declared.
+        shapes_by_run: whether only a run tells the shapes of its results: those that are declared
+            are what a user expects of a function.
         grows: the input slot of a table that it adds rows to unless ``is_test`` is set. Programs
             lack the output slot for it, which is called like the input with ``Out`` behind.
         single: slots that stay float32 when the operator runs in float16.
@@ -183,6 +185,7 @@ class OpFacts:
     bytes: Count | None = None
     joins: Callable[[Operator, int], bool] | None = None
     rows_by_run: bool = False
+    shapes_by_run: bool = False
     grows: str = ""
     single: Set[str] = frozenset()
     statistics: Set[str] = frozenset()

@@ -85,6 +85,17 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(inputs((1, 3), 3), {"data_layout": "NHWC"}, grad=trained),
         Sample(inputs((4, 3, 2, 3), 3), {"use_global_stats": True}, grad=trained, deviates=empty),
         Sample(inputs((4, 3, 2, 3), 3), {"is_test": True}, grad=(), deviates=empty),
+        Sample(
+            inputs((4, 3, 2), 3),
+            {"is_test": True},
+            grad=trained,
+            deviates=empty
+            | {
+                f"{name}@GRAD": "refuses the gradient with is_test; dpexec gives it for the moving "
+                "statistics"
+                for name in trained
+            },
+        ),
     ]
 
 

@@ -18,7 +18,8 @@ def _infer(
         known = expand_times if parts and len(expand_times) == x.rank else (-1,) * x.rank
         pairs = zip(x.shape, known, strict=True)
         return x.replace(
-            shape=tuple(-1 if d < 0 or times < 0 else d * times for d, times in pairs), lod_level=0
+            shape=tuple(-1 if d < 0 or times < 0 else d * times for d, times in pairs),
+            lod_level=x.lod_level if known[0] == 1 else 0,
         )
     require(
         len(expand_times) == x.rank and all(times > 0 for times in expand_times),

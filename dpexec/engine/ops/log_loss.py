@@ -20,14 +20,24 @@ def _infer(scores: Spec, labels: Spec) -> Spec:
     inputs="Predicted Labels",
     outputs="Loss",
     infer=_infer,
-    samples=lambda r: [
-        Sample(
-            {"Predicted": r.uniform(0.1, 0.9, (4, 1)), "Labels": r.uniform(0.0, 1.0, (4, 1))},
-            {"epsilon": epsilon},
-            grad=("Predicted",),
-        )
-        for epsilon in (1e-4, 1e-2, 0.1)
-    ],
+    samples=lambda r: (
+        [
+            Sample(
+                {"Predicted": r.uniform(0.1, 0.9, (4, 1)), "Labels": r.uniform(0.0, 1.0, (4, 1))},
+                {"epsilon": epsilon},
+                grad=("Predicted",),
+            )
+            for epsilon in (1e-4, 1e-2, 0.1)
+        ]
+        + [
+            Sample(
+                {"Predicted": r.uniform(0.1, 0.9, (3, 2)), "Labels": r.uniform(0.0, 1.0, (3, 2))},
+                {"epsilon": 1e-4},
+                grad=("Predicted",),
+                deviates={"*": "refuses several columns; dpexec takes them"},
+            )
+        ]
+    ),
     capturable=True,
 )
 def log_loss(xp: Any, predicted: Any, labels: Any, *, epsilon: float) -> Any:

@@ -47,6 +47,7 @@ class CallableId(int):
     checks_values=True,
     acts=True,
     ends_loops=True,
+    shapes_by_run=True,
 )
 def py_func(
     xp: Any,
@@ -60,8 +61,9 @@ def py_func(
 ) -> tuple[list[Any], list[Lod]]:
     """The results of a Python function, which gets the inputs as ``LoDTensor``.
 
-    The outputs have the shapes that their variables were declared with, and the sequences that the
-    function gives them by returning a ``LoDTensor``. Source: Paddle op ``py_func``.
+    The outputs have the shapes of what the function returns, which need not be those that their
+    variables were declared with, and the sequences that the function gives them by returning a
+    ``LoDTensor``. Source: Paddle op ``py_func``.
 
     Args:
         xp: the array library.

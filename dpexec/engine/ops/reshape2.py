@@ -86,11 +86,15 @@ def _infer(
     else:
         require(shape, "attribute shape is empty")
         made = resolved(shape, x)
-    return x.replace(shape=made, lod_level=_lod_level(x, made)), xshape_spec(x)
+    lod_level = 0 if parts else _lod_level(x, made)
+    return x.replace(shape=made, lod_level=lod_level), xshape_spec(x)
 
 
 def _lod_level(x: Spec, shape: Shape) -> int:
-    """Sequences are kept if the number of rows is; Paddle compares the numbers at run time."""
+    """Sequences are kept if the number of rows is; Paddle compares the numbers at run time.
+
+    If variables give the dimensions one by one, Paddle keeps none: it does not know the numbers yet.
+    """
     before, after = product(x.shape[1:]), product(shape[1:])
     same = before == after if min(before, after) > 0 else x.shape[:1] == tuple(shape[:1])
     return x.lod_level if same else 0

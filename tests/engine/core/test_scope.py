@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.scope import Scope, global_scope, scope_guard
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
@@ -72,5 +73,5 @@ def test_selected_rows_merge_adds_repetitions():
 def test_variable_keeps_its_kind():
     scope = Scope()
     scope.var("a").get_tensor()
-    with pytest.raises(TypeError, match="variable a holds a LoDTensor"):
+    with pytest.raises(EnforceNotMet, match="variable a holds a LoDTensor"):
         scope.var("a").get_selected_rows()
