@@ -91,3 +91,38 @@ def test_misuse_is_refused():
         either.output(either.input(x))
     with pytest.raises(ValueError, match="must be same"):
         either()
+
+
+def test_a_block_without_rows_does_not_run():
+    """So its running statistics stay what they are, and variables that it writes."""
+    x, mask = fluid.data("x", [None, 2]), fluid.data("mask", [None, 1], "bool")
+    count = layers.create_global_var([1], 0.0, "float32", persistable=True)
+    either = layers.IfElse(mask)
+    with either.true_block():
+        rows = either.input(x)
+        layers.assign(count + layers.reduce_max(rows), count)
+        either.output(layers.batch_norm(rows, moving_mean_name="mean"))
+    with either.false_block():
+        either.output(layers.scale(either.input(x), 2.0))
+    (merged,) = either()
+    fluid.optimizer.SGD(0.1).minimize(layers.reduce_sum(layers.square(merged)))
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    data, means = np.array([[1, 2], [3, 4]], "float32"), []
+    for holds in (True, False):
+        found, total, mean = run([merged, count, "mean"], x=data, mask=np.full((2, 1), holds))
+        assert np.array(total).tolist() == [4]
+        means.append(np.array(mean).tolist())
+    assert means[0] == means[1] != [0, 0]
+    assert np.array(found).tolist() == (data * 2).tolist()
+
+
+def test_means_and_maxima_of_no_rows_have_gradients():
+    x = fluid.data("x", [None, 6])
+    x.stop_gradient = False
+    none = layers.gather_nd(x, layers.where(layers.reduce_sum(x, dim=1) > 9))
+    cells = layers.adaptive_pool2d(layers.reshape(none, [-1, 1, 2, 3]), 1)
+    means = layers.reduce_mean(none, dim=1)
+    loss = layers.reduce_sum(cells) + layers.reduce_sum(means)
+    total, gradient = run([loss, *fluid.gradients(loss, x)], x=np.ones((2, 6), "float32"))
+    assert np.array(total).tolist() == [0] and not np.array(gradient).any()

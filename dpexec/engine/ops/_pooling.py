@@ -230,7 +230,8 @@ class Pooling:
         out = xp.empty((*x.shape[:2], *self.output), dtype=x.dtype)
         place_of = xp.empty(out.shape, dtype=np.int32)
         for place, section in self._cells():
-            window = x[(..., *section)].reshape(*x.shape[:2], -1)
+            cells = x[(..., *section)]
+            window = cells.reshape(*x.shape[:2], prod(cells.shape[2:]))  # X may have no images
             first = window.argmax(axis=2)
             place_of[(..., *place)] = numbers[section].reshape(-1)[first]
             out[(..., *place)] = window.max(axis=2)
@@ -255,8 +256,9 @@ class Pooling:
         """Gradients summed at the positions that :meth:`places` returned."""
         planes, size = shape[0] * shape[1], prod(shape[2:])
         d_x = xp.zeros(planes * size, dtype=d_out.dtype)
-        starts = xp.arange(planes)[:, None] * size
-        add_at(xp, d_x, starts + places.reshape(planes, -1), d_out.reshape(planes, -1))
+        starts = xp.arange(planes) * size
+        starts = starts.reshape(*shape[:2], *[1] * (places.ndim - 2))
+        add_at(xp, d_x, starts + places, d_out)
         return d_x.reshape(shape)
 
     def mean_grad(self, xp: Any, d_out: Any) -> Any:

@@ -28,10 +28,10 @@ def _infer(
     return [], Spec((), kind=VarType.STEP_SCOPES)
 
 
-def _holds(conditions: Sequence[Any], is_scalar: bool) -> bool:
+def _holds(conditions: Sequence[Any], inputs: Sequence[Any], is_scalar: bool) -> bool:
     if is_scalar:
         return bool(conditions[0].reshape(())[()])
-    return all(condition.size for condition in conditions)
+    return all(getattr(value, "size", 1) for value in (*conditions, *inputs))
 
 
 @op(
@@ -59,12 +59,12 @@ def conditional_block(
     Args:
         xp: the array library.
         conditions: with ``is_scalar_condition`` a bool with one element; else any arrays, and the
-            operators run if none of them is empty.
+            operators run if neither one of them nor an input is empty.
         inputs: variables that the operators read; they find them by name.
         body: runs the operators.
         is_scalar_condition: the kind of condition.
     """
-    return [], body() if _holds(conditions, is_scalar_condition) else None
+    return [], body() if _holds(conditions, inputs, is_scalar_condition) else None
 
 
 @op(
@@ -88,7 +88,7 @@ def conditional_block_infer(
 
     Source: Paddle op ``conditional_block_infer``. Args: as for ``conditional_block``.
     """
-    if _holds(conditions, is_scalar_condition):
+    if _holds(conditions, inputs, is_scalar_condition):
         body()
     return [], None
 
@@ -129,10 +129,10 @@ def conditional_block_grad(
     operators of ``sub_block`` also update parameters. Source: Paddle op ``conditional_block_grad``.
     """
     if not names.get("Input" + GRAD_SUFFIX):  # the body has updates, whose gradients it keeps
-        if _holds(conditions, is_scalar_condition):
+        if _holds(conditions, inputs, is_scalar_condition):
             body(scope)
         return []
-    if not _holds(conditions, is_scalar_condition):
+    if not _holds(conditions, inputs, is_scalar_condition):
         given = [n for n, g in zip(names["Out"], names["Out@GRAD"], strict=True) if g != EMPTY]
         kept = dict(zip(given, d_outputs, strict=True))
         return [

@@ -13,7 +13,7 @@ from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
 from dpexec.engine.ops._edges import GROWN, NUMBERS, smaller
-from dpexec.engine.ops._shapes import as_ints, require_axis, spread
+from dpexec.engine.ops._shapes import as_ints, product, require_axis, spread
 
 Dims = Sequence[int] | int
 ATTRS = {"in_dtype": -1, "out_dtype": -1}
@@ -231,8 +231,10 @@ def reduce_mean_grad(
     xp: Any, x: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
 ) -> Any:
     """An equal share for each element of a mean; a read-only view."""
-    share = (d_out / d_out.dtype.type(x.size / d_out.size)).astype(x.dtype, copy=False)
-    return spread(xp, share, x.shape, _axes(x.ndim, dim, reduce_all))
+    axes = _axes(x.ndim, dim, reduce_all)
+    count = product([x.shape[axis] for axis in axes])
+    share = (d_out / d_out.dtype.type(max(count, 1))).astype(x.dtype, copy=False)
+    return spread(xp, share, x.shape, axes)
 
 
 reduce_mean_grad.grad_is(reduce_mean)

@@ -94,6 +94,7 @@ def _infer_merge(
     outputs="Out Out@LOD",
     infer=_infer_merge,
     checks_values=True,
+    lazy=True,
 )
 def merge_lod_tensor(
     xp: Any,
@@ -116,9 +117,10 @@ def merge_lod_tensor(
         x: a tensor with the levels of sequences above ``level``.
         lod: its sequences.
         mask: bool ``(n, 1)``.
-        true: the sequences for which the mask holds.
+        true: the sequences for which the mask holds; None if the block that computes them had
+            none to work on.
         true_lod: their offsets.
-        false: the other sequences.
+        false: the other sequences, or None.
         false_lod: their offsets.
         level: level of the sequences.
 
@@ -126,6 +128,10 @@ def merge_lod_tensor(
         ValueError: the numbers of rows do not fit the mask.
     """
     holds = on_host(mask)
+    if true is None or false is None:
+        other = false if true is None else true
+        require(other is not None, "neither InTrue nor InFalse has a value")
+        true, false = (other[:0] if part is None else part for part in (true, false))
     parts = [(true_lod or Lod(), len(true)), (false_lod or Lod(), len(false))]
     sizes = [part.sequences if part else rows for part, rows in parts]
     if sizes != [int(holds.sum()), int((~holds).sum())]:
@@ -148,6 +154,7 @@ def merge_lod_tensor(
     outputs="Out Out@LOD",
     infer=_infer_merge,
     checks_values=True,
+    lazy=True,
     no_grad=True,
 )
 def merge_lod_tensor_infer(xp: Any, *inputs: Any, level: int = 0) -> tuple[Any, Lod]:
