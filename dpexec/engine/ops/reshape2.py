@@ -93,7 +93,7 @@ def _infer(
 def _lod_level(x: Spec, shape: Shape) -> int:
     """Sequences are kept if the number of rows is; Paddle compares the numbers at run time.
 
-    If variables give the dimensions one by one, Paddle keeps none: it does not know the numbers yet.
+    Paddle keeps none if variables give the dimensions one by one: it does not know them yet.
     """
     before, after = product(x.shape[1:]), product(shape[1:])
     same = before == after if min(before, after) > 0 else x.shape[:1] == tuple(shape[:1])
