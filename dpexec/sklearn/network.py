@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,8 @@ _OPTIMIZERS: dict[str, Callable[..., Any]] = {
     kind.lower(): getattr(fluid.optimizer, kind)
     for kind in ("Adagrad", "Adam", "Adamax", "RMSProp", "SGD")
 }
+_BUILDING = threading.Lock()
+"""Layers append to the program of the process: nets are built one after the other."""
 _OPTIMIZERS["momentum"] = functools.partial(fluid.optimizer.Momentum, momentum=0.9)
 
 
@@ -82,11 +85,10 @@ class Network:
         self.spec = spec
         self.main, startup, self.scope = fluid.Program(), fluid.Program(), fluid.Scope()
         self.main.random_seed = startup.random_seed = spec.seed
-        with fluid.unique_name.guard(), fluid.program_guard(self.main, startup):
+        with _BUILDING, fluid.unique_name.guard(), fluid.program_guard(self.main, startup):
             self._build()
         self.exe = fluid.Executor(fluid.CPUPlace())
-        with fluid.scope_guard(self.scope):
-            self.exe.run(startup)
+        self.exe.run(startup, scope=self.scope)
 
     def _build(self) -> None:
         spec = self.spec
@@ -127,10 +129,13 @@ class Network:
 
     def train(self, feed: Mapping[str, Any]) -> Any:
         """Run a step; returns the sum of its losses, a tensor that may not be computed yet."""
-        with fluid.scope_guard(self.scope):
-            (total,) = self.exe.run(
-                self.program, feed=dict(feed), fetch_list=[self.total], return_numpy=False
-            )
+        (total,) = self.exe.run(
+            self.program,
+            feed=dict(feed),
+            fetch_list=[self.total],
+            scope=self.scope,
+            return_numpy=False,
+        )
         return total
 
     def report(self, feeds: Iterable[Mapping[str, Any]], path: str | None) -> Any:
@@ -143,9 +148,8 @@ class Network:
         twin = Network(self.spec)
         twin.restore(self.state())
         compiled = twin._compiled(trace=True)
-        with fluid.scope_guard(twin.scope):
-            for feed in feeds:
-                twin.exe.run(compiled, feed=dict(feed), fetch_list=[twin.total])
+        for feed in feeds:
+            twin.exe.run(compiled, feed=dict(feed), fetch_list=[twin.total], scope=twin.scope)
         return report(compiled, path)
 
     def going_on(
@@ -192,19 +196,23 @@ class Network:
             options: further arguments of ``Executor.train_from_dask``.
         """
         last = _Last({"total": self.total, "counted": self._counted}, period_secs=0)
-        with fluid.scope_guard(self.scope):
-            self.exe.train_from_dask(
-                self.program, dict(collections), epochs=[epoch], fetch_handler=last, **options
-            )
+        self.exe.train_from_dask(
+            self.program,
+            dict(collections),
+            scope=self.scope,
+            epochs=[epoch],
+            fetch_handler=last,
+            **options,
+        )
         return last.loss
 
     def predict(self, feeds: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
         """The net's predictions for batches, concatenated."""
-        with fluid.scope_guard(self.scope):
-            found = [
-                self.exe.run(self._test, feed=dict(feed), fetch_list=[self._predicted.name])[0]
-                for feed in feeds
-            ]
+        names = [self._predicted.name]
+        found = [
+            self.exe.run(self._test, feed=dict(feed), fetch_list=names, scope=self.scope)[0]
+            for feed in feeds
+        ]
         return np.concatenate(found)
 
     def set_learning_rate(self, rate: float) -> None:

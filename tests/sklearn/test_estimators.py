@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -280,3 +281,16 @@ def test_the_guide(capsys):
     names["lazy"].set_params(callbacks=[names["PrintLoss"]()], epochs=1)
     names["lazy"].fit(names["rows"], names["target"])
     assert capsys.readouterr().out.startswith("0 0.")
+
+
+def test_fits_in_threads_are_those_made_one_after_the_other():
+    x = np.random.default_rng(0).normal(size=(60, 4))
+
+    def fitted(seed):
+        model = Regressor(epochs=2, random_state=seed).fit(x, x[:, seed % 4])
+        return model.predict(x)
+
+    one_by_one = [fitted(seed) for seed in range(6)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(fitted, range(6)))
+    np.testing.assert_array_equal(together, one_by_one)
