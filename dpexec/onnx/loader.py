@@ -80,7 +80,7 @@ def load(
         raise LoadError(f"the model is damaged: {error}") from error
     program = Program()
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
-    with unique_name.guard(), program_guard(program, Program()):
+    with unique_name.BUILDING, unique_name.guard(), program_guard(program, Program()):
         builder = Builder(program, inferred.sizes)
         chosen = _chooser(trainable, {tensor.name for tensor in proto.graph.initializer})
         graph = Graph(builder, versions, folder, inferred.ranks, is_test, chosen)

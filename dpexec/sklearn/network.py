@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from distributed import get_client
 
 import dpexec as fluid
+from dpexec.engine.core.unique_name import BUILDING
 from dpexec.sklearn.heads import Head
 from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, InputSpec
 from dpexec.viz.report import report
@@ -25,8 +25,6 @@ _OPTIMIZERS: dict[str, Callable[..., Any]] = {
     kind.lower(): getattr(fluid.optimizer, kind)
     for kind in ("Adagrad", "Adam", "Adamax", "RMSProp", "SGD")
 }
-_BUILDING = threading.Lock()
-"""Layers append to the program of the process: nets are built one after the other."""
 _OPTIMIZERS["momentum"] = functools.partial(fluid.optimizer.Momentum, momentum=0.9)
 
 
@@ -85,7 +83,7 @@ class Network:
         self.spec = spec
         self.main, startup, self.scope = fluid.Program(), fluid.Program(), fluid.Scope()
         self.main.random_seed = startup.random_seed = spec.seed
-        with _BUILDING, fluid.unique_name.guard(), fluid.program_guard(self.main, startup):
+        with BUILDING, fluid.unique_name.guard(), fluid.program_guard(self.main, startup):
             self._build()
         self.exe = fluid.Executor(fluid.CPUPlace())
         self.exe.run(startup, scope=self.scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -32,6 +33,8 @@ class UniqueNameGenerator:
         return f"{self.prefix}{key}_{number}"
 
 
+BUILDING = threading.RLock()
+"""Held by what builds a program in any thread: names and default programs are everyone's."""
 _generator = UniqueNameGenerator()
 _parameter_checker: object | None = None
 
