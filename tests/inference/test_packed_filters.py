@@ -1,5 +1,7 @@
 """Predictors bring filters into the layout of their convolutions once, and notice other ones."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -91,12 +93,39 @@ def test_other_filters_are_noticed(folder):
         before = after
 
 
-def test_clones_and_programs_that_train_keep_their_own(folder):
+def test_clones_use_the_copies_of_the_first(folder):
     both = Both(folder)
     wanted = both.check(images(4))
-    clone = both.predictor.clone()
-    clone.get_input_tensor("x").copy_from_cpu(images(4))
-    clone.zero_copy_run()
-    out = clone.get_output_tensor(both.fetches[0].name).copy_to_cpu()
-    np.testing.assert_array_equal(out, wanted)
+    scope = both.predictor.scope()
+    kept = [scope.find_var(name).packed for name in ("first", "second")]
+    before = [[found for _, found in known] for of in kept for known in of.values()]
+    assert any(before), "no filters were packed"
+    clones = [both.predictor.clone() for _ in range(6)]
+    begin, found = threading.Barrier(len(clones)), {}
+
+    def work(clone):
+        clone.get_input_tensor("x").copy_from_cpu(images(4))
+        begin.wait()
+        clone.zero_copy_run()
+        found[clone] = clone.get_output_tensor(both.fetches[0].name).copy_to_cpu()
+
+    for _ in range(3):
+        threads = [threading.Thread(target=work, args=(clone,)) for clone in clones]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for clone in clones:
+            np.testing.assert_array_equal(found[clone], wanted)
+        assert [[found for _, found in known] for of in kept for known in of.values()] == before
+        both.set("second", np.random.default_rng(3).normal(size=(24, 24, 3, 3)).astype("float32"))
+        wanted = both.exe.run(both.program, {"x": images(4)}, both.fetches, scope=both.scope)[
+            0
+        ]  # all clones find that there are other filters, and one of them brings these
+
+
+def test_programs_that_train_keep_nothing(folder):
+    both = Both(folder)
+    both.check(images(4))
     assert not both.program._predictor_threads
+    assert not both.scope.find_var("second").packed

@@ -17,13 +17,23 @@ __all__ = ["Scope", "ScopeVariable", "global_scope", "scope_guard"]
 
 
 class ScopeVariable:
-    """A named slot of a scope; what it holds is decided by the first getter that is called."""
+    """A named slot of a scope; what it holds is decided by the first getter that is called.
 
-    __slots__ = ("name", "value")
+    Args:
+        name: of the variable.
+
+    Attributes:
+        value: what it holds; None: nothing yet.
+        packed: copies of the value in the layouts that machine code wants, which all predictors of
+            a model share; :class:`~dpexec.engine.kernels.values.Packed` makes them.
+    """
+
+    __slots__ = ("name", "packed", "value")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.value: Any = None
+        self.packed: dict[Any, Any] = {}
 
     def _get(self, kind: type[Any]) -> Any:
         if self.value is None:

@@ -22,6 +22,7 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
+from dpexec.engine.core.scope import Scope
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
@@ -61,7 +62,7 @@ class Binder:
         self._here = here
         self._opens = bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
-        self._packed = _packed(graph, compilation)
+        self._packed = _packed(graph, compilation, replicas.scope)
         self._families: LimitedCache[Any, _Family] = LimitedCache(limit_of("families of bindings"))
 
     def bind(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding:
@@ -152,14 +153,16 @@ class Binder:
             raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
 
 
-def _packed(graph: SSAGraph, compilation: Compilation) -> Packed | None:
+def _packed(graph: SSAGraph, compilation: Compilation, scope: Scope) -> Packed | None:
     """The variables of a loaded model, which nobody changes; None: there are none."""
     program = graph.program
     if not program._predictor_threads or len(graph.places) > 1 or not compilation.native:
         return None
     block = program.global_block()
     made = {name for op in block.ops for name in op.output_arg_names}
-    kept = {var.name for var in block.vars.values() if var.persistable} - made
+    names = {var.name for var in block.vars.values() if var.persistable} - made
+    found = {name: scope.find_var(name) for name in names}
+    kept = {name: {} if var is None else var.packed for name, var in found.items()}
     return Packed(kept, program._predictor_threads)
 
 

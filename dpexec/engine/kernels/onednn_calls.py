@@ -12,6 +12,7 @@ import numpy as np
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
+from dpexec.engine.kernels.atomics import give_way, load, store, take
 from dpexec.engine.kernels.compiling import Lazily
 from dpexec.engine.kernels.lowering import Code, Constant, Late, Value
 from dpexec.engine.kernels.machine import (
@@ -34,6 +35,8 @@ cgutils = Lazily("numba.core.cgutils")
 __all__ = ["emit", "execute", "product", "unless"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
+_PATIENCE = 2**24
+"""Turns of some 0.5 us to wait for another thread, which a process that was forked may lack."""
 
 
 @intrinsic
@@ -116,16 +119,24 @@ def execute(
 
 @kernel
 def _once(done: Integers, source: Count, address: Count, more: Rest) -> int:
-    """Call a kernel unless it was called for this source.
+    """Call a kernel unless it was called for this source, by this thread or another one.
 
-    Arguments: the address of the source for which it was called, that of the source, that of the
-        kernel, its arguments.
+    Arguments: the address of the source for which it was called, and a word that is not 0 while a
+        thread calls it; the address of the source, that of the kernel, its arguments.
     """
-    if done[0] == source:
+    called = as_word(done)
+    if load(called) == source:
         return 0
-    status = call(address, more)
-    if status == 0:
-        done[0] = source
+    turns = 0
+    while take(called + 8) != 0 and turns < _PATIENCE:
+        give_way()
+        turns += 1
+    status = 0
+    if load(called) != source:
+        status = call(address, more)
+        if status == 0:
+            store(called, source)
+    store(called + 8, 0)
     return status
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -252,18 +253,21 @@ class Constant:
         return int(self.array.ctypes.data)
 
 
+_packing = threading.Lock()
+
+
 class Packed:
     """Variables whose elements nobody changes, in the layouts that kernels want.
 
     Args:
-        names: of the variables. Another array in the place of one is noticed, if the one before is
-            alive until then.
+        kept: by name of a variable, what was made for it before; gets what is made now. Another
+            array in the place of a variable is noticed, if the one before is alive until then.
         threads: how many may work on a product or convolution.
     """
 
-    def __init__(self, names: Collection[str], threads: int = 1) -> None:
-        self.names, self.threads = names, threads
-        self._found: dict[Any, list[tuple[Any, tuple[Constant, Constant]]]] = {}
+    def __init__(self, kept: Mapping[str, dict[Any, Any]], threads: int = 1) -> None:
+        self.names, self.threads = kept.keys(), threads
+        self._kept = kept
 
     def of(self, name: str, layout: Any, scales: Any = None) -> tuple[Constant, Constant]:
         """Where a variable lies in a layout, for the code of all sizes of batches.
@@ -274,15 +278,18 @@ class Packed:
             scales: the factors that its elements were multiplied by, which can be hashed.
 
         Returns:
-            The address that it was brought there from, 0 at first; and the memory.
+            Two words, the address that it was brought there from, 0 at first, and whether a thread
+            is bringing it; and the memory.
         """
-        known = self._found.setdefault((name, scales), [])
-        for other, found in known:
-            if layout.is_like(other):
-                return found
-        made = Constant(np.zeros(1, np.int64)), Constant(np.empty(layout.nbytes, np.uint8))
-        known.append((layout, made))
-        return made
+        with _packing:  # predictors of a model may be compiled in several threads
+            known: list[tuple[Any, tuple[Constant, Constant]]]
+            known = self._kept[name].setdefault(scales, [])
+            for other, found in known:
+                if layout.is_like(other):
+                    return found
+            made = Constant(np.zeros(2, np.int64)), Constant(np.empty(layout.nbytes, np.uint8))
+            known.append((layout, made))
+            return made
 
 
 class Late:
