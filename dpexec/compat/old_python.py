@@ -1,4 +1,4 @@
-"""Names that Python 3.7 had in its library and later versions dropped, for `dpexec run`."""
+"""What Python 3.7 and packages of its time had and later versions dropped, for `dpexec run`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
+
+import yaml  # dask needs it, so it is there
 
 __all__ = ["MODULES", "REMOVED", "old_python_names"]
 
@@ -44,6 +46,14 @@ REMOVED: dict[Any, dict[str, Any]] = {
 }
 """What is gone, by the module or class that had it."""
 
+_load_yaml = yaml.load
+
+
+def _load(stream: Any, Loader: Any = yaml.FullLoader) -> Any:
+    """``yaml.load``, whose loader had a default up to PyYAML 5."""
+    return _load_yaml(stream, Loader)
+
+
 MODULES: dict[str, ModuleType] = {"xml.etree.cElementTree": xml.etree.ElementTree}
 """Modules that are gone, with those that took their place."""
 
@@ -51,6 +61,8 @@ MODULES: dict[str, ModuleType] = {"xml.etree.cElementTree": xml.etree.ElementTre
 @contextmanager
 def old_python_names() -> Iterator[None]:
     """Inside the with block, the library has the names of `REMOVED` and `MODULES` again.
+
+    ``yaml.load`` needs no loader there.
 
     Example:
         >>> with old_python_names():
@@ -67,9 +79,11 @@ def old_python_names() -> Iterator[None]:
     for owner, name in missing:
         setattr(owner, name, REMOVED[owner][name])
     sys.modules.update({name: MODULES[name] for name in absent})
+    yaml.load = _load
     try:
         yield
     finally:
+        yaml.load = _load_yaml
         for owner, name in missing:
             delattr(owner, name)
         for name in absent:

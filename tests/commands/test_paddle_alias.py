@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import yaml
 
 import dpexec
 from dpexec.commands.paddle_alias import paddle_is_dpexec
@@ -192,5 +193,8 @@ def test_removed_names_of_the_library_are_there_for_a_while():
         assert inspect.getargspec(lambda a, b=2, *c: 0).defaults == (2,)
         assert time.clock() <= time.process_time() and not threading.Thread().isAlive()
         assert fromstring("<size><width>3</width></size>").findtext("width") == "3"
+        assert yaml.load("train: {epoch: 3}") == {"train": {"epoch": 3}}
+    with pytest.raises(TypeError, match="Loader"):
+        yaml.load("train: {epoch: 3}")
     assert not hasattr(collections, "Iterable") and not hasattr(time, "clock")
     assert "xml.etree.cElementTree" not in sys.modules

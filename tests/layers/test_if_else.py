@@ -126,3 +126,30 @@ def test_means_and_maxima_of_no_rows_have_gradients():
     loss = layers.reduce_sum(cells) + layers.reduce_sum(means)
     total, gradient = run([loss, *fluid.gradients(loss, x)], x=np.ones((2, 6), "float32"))
     assert np.array(total).tolist() == [0] and not np.array(gradient).any()
+
+
+def test_devices_whose_rows_all_take_one_branch():
+    """Paddle merges rows of an earlier step there."""
+    x, mask = fluid.data("x", [None, 2]), fluid.data("mask", [None, 1], "bool")
+    either = layers.IfElse(mask)
+    with either.true_block():
+        either.output(layers.fc(either.input(x), 1, param_attr="w", bias_attr=False))
+    with either.false_block():
+        either.output(layers.reduce_max(either.input(x), dim=1, keep_dim=True))
+    loss = layers.mean(layers.square(either()[0]))
+    fluid.optimizer.SGD(0.01).minimize(loss)
+    program, executor = fluid.default_main_program(), fluid.Executor(fluid.CPUPlace())
+    parallel = fluid.CompiledProgram(program).with_data_parallel(
+        loss_name=loss.name, places=fluid.cpu_places(2)
+    )
+    data = np.arange(8, dtype="float32").reshape(4, 2)
+    masks = [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 1, 0]]
+
+    def losses(program):
+        with fluid.scope_guard(fluid.Scope()):
+            executor.run(fluid.default_startup_program())
+            fluid.global_scope().find_var("w").get_tensor().set(np.array([[2], [3]], "float32"))
+            batches = ({"x": data, "mask": np.array(m, bool)[:, None]} for m in masks)
+            return [np.mean(executor.run(program, batch, [loss])[0]) for batch in batches]
+
+    np.testing.assert_allclose(losses(parallel), losses(program), rtol=1e-6)
