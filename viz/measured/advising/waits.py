@@ -155,9 +155,8 @@ def _slow_operator(wait: Wait, schedule: Schedule) -> str:
     name = max(longer, key=longer.__getitem__, default="")
     rest = there.total() - there[name], here.total() - here[name]
     usual = max(1.0, rest[0] / rest[1] if rest[1] else 1.0)
-    if longer.get(name, 0.0) < MOSTLY * sum(longer.values()) or (
-        there[name] <= _ALONE * usual * here[name]
-    ):
+    least = MOSTLY * max(sum(longer.values()), wait.seconds)
+    if longer.get(name, 0.0) < least or there[name] <= _ALONE * usual * here[name]:
         return ""
     its, mine = (seconds_text(found[name] / len(schedule.middle)) for found in (there, here))
     return f"{name} takes {its} a step there, and {mine} on device {wait.device}"
