@@ -75,7 +75,7 @@ class Findings(View):
     """
 
     def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
-        schedule = Schedule.of(trace, steps)
+        self.schedule = schedule = Schedule.of(trace, steps)
         self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
@@ -204,7 +204,7 @@ class Findings(View):
     def _slow_steps(self) -> list[str]:
         """Why the longest steps took much longer than the typical one, if they did."""
         found = []
-        schedule, median = self._replays.schedule, self.analysis.median
+        schedule, median = self.schedule, self.analysis.median
         longest = sorted(schedule.steps, key=lambda step: -step.seconds)
         for step in sorted(longest[:_SLOW], key=lambda step: step.number):
             if step.seconds > _UNUSUAL * median:

@@ -21,11 +21,12 @@ from dpexec.viz.pages.load import FileError, as_graph
 from dpexec.viz.pages.page_data import PassesData, PassNodeData, StageData
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap
 from dpexec.viz.pages.style import ROLE_NAMES
-from dpexec.viz.pages.units import counted, tally
+from dpexec.viz.pages.units import counted, tally, wrapped
 from dpexec.viz.pages.view import View
 
 from dpexec.engine.graph.kinds import KINDS
 from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.passes import PASSES, REWRITES
 from dpexec.engine.strategy.strategies import BuildStrategy
 from dpexec.engine.trace import Trace
 
@@ -127,6 +128,13 @@ class Passes(View):
         names = [stage.name for stage in self.stages[1:]]
         return list(zip(names, sizes, sizes[1:], strict=False))
 
+    def __str__(self) -> str:
+        lines = wrapped(self.title, *self.notes)
+        for stage, (name, before, after) in zip(self.stages[1:], self.counts(), strict=True):
+            size = f"{before} → {after}" if before != after else f"{after}"
+            lines += ["", f"{name}: {size} operators", *wrapped(stage.sentence)]
+        return "\n".join(lines)
+
 
 def passes(
     source: Any,
@@ -178,6 +186,10 @@ def passes(
         compilation = compilation_of(source, strategy, devices)
         members, stages = history(compilation)
         texts = texts_of_members(members, stages, batch_of(source), bool(compilation.native))
+        on = {stage.name for stage in stages}
+        known = [*(step.name for step in REWRITES), *(step.name for step in PASSES)]
+        off = [name for name in known if name not in on]
+        notes = (f"switched off: {', '.join(off)}",) if off else ()
     ran = [stage for stage in stages[1:] if stage.name != REPLICATION]
     busy = sum(map(_busy, ran))
     return Passes(

@@ -5,7 +5,8 @@ machine code. From a recording, the step with twice as many rounds and with half
 predicted, and compared with recordings of that. All three run in turns, so that they share the
 moments of other load. Printed are medians over the turns: the recorded step, the part that the work
 has of its critical path (of a small one every prediction is right), and for both changes the step
-that was predicted, the one that was measured, and the error.
+that was predicted, the one that was measured, and the error. The last figure is the share of its
+threads' time for which a run had no processor: above a tenth, errors are those of the machine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 from typing import Any
 
 import numpy as np
+from dpexec.viz.measured.contention import Contention
 
 import dpexec as fluid
 from dpexec import layers, viz
@@ -164,6 +166,7 @@ def compare(net: Any, how: str, devices: int, turns: int, steps: int) -> str:
         effect = next(e for e in recorded.analysis.effects if e.by == "type" and e.name == NAME)
         rows.setdefault("step", []).append(whole)
         rows.setdefault("part", []).append(effect.path / whole)
+        rows.setdefault("waits", []).append(Contention(recorded.schedule).share)
         for name, training in changed.items():
             rows.setdefault(f"predicted {name}", []).append(
                 recorded.what_if(NAME, 1 / CHANGES[name])
@@ -175,7 +178,7 @@ def compare(net: Any, how: str, devices: int, turns: int, steps: int) -> str:
         predicted, measured = found[f"predicted {name}"], found[name]
         error = predicted / measured - 1
         text += f"{predicted * 1e3:11.2f}{measured * 1e3:9.2f}{error:+8.1%}"
-    return text
+    return f"{text}{found['waits']:7.0%}"
 
 
 def main() -> None:
@@ -190,7 +193,7 @@ def main() -> None:
     options = parser.parse_args()
     print(
         f"{'net':13}{'work':8}{'n':>3}{'ms':>9}{'part':>7}" + f"{'x2':>11}{'real':>9}{'error':>8}"
-        f"{'x0.5':>11}{'real':>9}{'error':>8}"
+        f"{'x0.5':>11}{'real':>9}{'error':>8}{'waits':>7}"
     )
     for name in options.nets:
         for how in options.how:

@@ -170,3 +170,22 @@ def test_what_knows_no_passes():
         passes(3)
     with pytest.raises(fluid.core.EnforceNotMet, match="run it once before"):
         passes(fluid.CompiledProgram(classifier().main).with_data_parallel("mean_0.tmp_0"))
+
+
+def test_what_was_not_fused_says_why():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        total = fluid.layers.elementwise_add(*[fluid.data(n, [None, 4]) for n in "ab"])
+        fluid.layers.elementwise_add(fluid.layers.relu(total), total)
+    build = fluid.BuildStrategy()
+    build.fuse_elewise_add_act_ops = True
+    text = " ".join(str(passes(main, strategy=build, devices=1)).split())
+    assert "fuse_elewise_add_act_ops: 3 operators Fuse relu" in text
+    assert (
+        "Not fused: elementwise_add and relu, as elementwise_add_0.tmp_0 is read by 2 operators "
+        "(relu, elementwise_add)." in text
+    )
+    assert "switched off: " in text and "fuse_bn_act_ops" in text
+    with fluid.program_guard(main, fluid.Program()):  # and what is fused has no reason
+        fluid.layers.relu(fluid.layers.elementwise_add(total, total, name="alone"))
+    assert str(passes(main, strategy=build, devices=1)).count("Not fused") == 1

@@ -22,6 +22,8 @@ from dpexec.engine.strategy.strategies import BuildStrategy
 
 __all__ = ["REPLICATION", "Member", "Stage", "batch_of", "compilation_of", "history"]
 
+_SAID = 3
+
 REPLICATION = "replication"
 """Name of the stage that is not a pass."""
 
@@ -134,10 +136,13 @@ def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
     operators = Operators(compilation.program)
     recorder.operators("program", "The operators as they were written.", operators)
     for rewrite in compilation.rewrites:
-        if rewrite.rewrite(operators):
-            recorder.operators(rewrite.name, _sentence(rewrite), operators)
+        operators.left.clear()
+        modified = rewrite.rewrite(operators)
+        sentence = " ".join([_sentence(rewrite), *_left(operators)])
+        if modified:
+            recorder.operators(rewrite.name, sentence, operators)
         else:
-            recorder.same(rewrite.name, _sentence(rewrite))
+            recorder.same(rewrite.name, sentence)
     count = len(compilation.places)
     graph = build_ssa_graph(compilation.program, compilation.places, compilation.options, operators)
     where = "one device" if count == 1 else f"{count} devices"
@@ -149,6 +154,18 @@ def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
         else:
             recorder.same(step.name, _sentence(step))
     return recorder.members, recorder.stages
+
+
+def _left(operators: Operators) -> list[str]:
+    """Sentences about pairs that a pass would have fused, and why it could not."""
+    there = set(operators.ops)
+    pairs = [pair for pair in operators.left if there.issuperset(pair)]  # not fused with another
+    said = [
+        f"Not fused: {first.type} and {second.type}, as {operators.left[first, second]}."
+        for first, second in pairs[:_SAID]
+    ]
+    more = len(pairs) - _SAID
+    return [*said, f"And {more} more."] if more > 0 else said
 
 
 def _sentence(step: object) -> str:

@@ -69,7 +69,7 @@ class Contention:
         return (
             f"Threads had no processor for {percent(self.share)} of the time in which they had "
             "work: other programs use the processors, or there are more threads than processors. "
-            "Steps take longer for that alone."
+            "Steps take longer for that alone, and predictions are less sure."
         )
 
 

@@ -44,6 +44,9 @@ class Operators:
         program: whose operators they are.
         kept: names of fetched variables, whose values must be computed.
 
+    Attributes:
+        left: the pairs of operators that a pass would have fused, and what forbids it.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.extend import Operators
@@ -58,6 +61,7 @@ class Operators:
         self.block = program.global_block()
         self.ops = list(self.block.ops)
         self.kept = frozenset(kept)
+        self.left: dict[tuple[Operator, Operator], str] = {}
         self._uses: Uses | None = None
 
     def uses(self) -> Uses:
@@ -96,6 +100,7 @@ class Uses:
     def __init__(self, operators: Operators) -> None:
         self._vars = operators.block.vars
         self.ops = operators.ops
+        self.left = operators.left
         self.readers: defaultdict[str, list[int]] = defaultdict(list)
         self.writers: defaultdict[str, list[int]] = defaultdict(list)
         self._pinned = set(operators.kept)
@@ -132,6 +137,18 @@ class Uses:
         if declared is None or declared.persistable or name in self._pinned or len(writers) != 1:
             return False
         return all(reader > writers[0] for reader in self.readers[name])
+
+    def why_no_temporary(self, name: str) -> str:
+        """Why others than this list's later operators see a variable, or more than one of them."""
+        writers, declared = self.writers[name], self._vars.get(name)
+        if declared is not None and declared.persistable:
+            return f"{name} is a parameter or a state"
+        if len(writers) != 1:
+            return f"{name} is written {len(writers)} times"
+        if len(self.readers[name]) > 1:
+            types = ", ".join(dict.fromkeys(self.ops[at].type for at in self.readers[name]))
+            return f"{name} is read by {len(self.readers[name])} operators ({types})"
+        return f"{name} is fetched, summed over devices, or read by a loop"
 
     def only_reader(self, name: str) -> int | None:
         """The position of a temporary's only reader; None if it is no temporary or has several."""

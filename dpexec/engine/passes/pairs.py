@@ -53,14 +53,22 @@ def pairs(
     for position, op in enumerate(uses.ops):
         if op.type != first or len(op.outputs.get(slot, [])) != 1:
             continue
-        reader = uses.only_reader(op.outputs[slot][0])
-        if reader is None or uses.ops[reader].type not in second:
+        name = op.outputs[slot][0]
+        reader = uses.only_reader(name)
+        if reader is None:
+            near = (uses.ops[at] for at in uses.readers[name] if uses.ops[at].type in second)
+            uses.left.update(((op, other), uses.why_no_temporary(name)) for other in near)
             continue
         other = uses.ops[reader]
-        if roles.role_name(op.role) == roles.role_name(other.role) and _movable(
-            uses, position, reader, at_second
-        ):
+        if other.type not in second:
+            continue
+        if roles.role_name(op.role) != roles.role_name(other.role):
+            mine, its = roles.role_name(op.role), roles.role_name(other.role)
+            uses.left[op, other] = f"one has the role {mine}, the other {its}"
+        elif _movable(uses, position, reader, at_second):
             yield op, other
+        else:
+            uses.left[op, other] = "operators between them change what they read or write"
 
 
 def _movable(uses: Uses, first: int, second: int, at_second: bool) -> bool:
