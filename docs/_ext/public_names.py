@@ -129,6 +129,7 @@ SECTIONS = {
         "dpexec.paddle.dataset.cifar",
         "dpexec.paddle.dataset.common",
         "dpexec.paddle.dataset.conll05",
+        "dpexec.paddle.dataset.image",
         "dpexec.paddle.dataset.imdb",
         "dpexec.paddle.dataset.imikolov",
         "dpexec.paddle.dataset.mnist",

@@ -72,7 +72,7 @@ _WHY = {
     ),
     "checkpoints are in dpexec.checkpoint": "TrainStatus",
     "data sets read local files, and these have no reader": (
-        "flowers image mq2007 voc2012 image_util preprocess_img preprocess_util plotcurve"
+        "flowers mq2007 voc2012 image_util preprocess_img preprocess_util plotcurve"
     ),
     "dpexec checks values by FLAGS_check_nan_inf": (
         "prepare_fast_nan_inf_debug run_fast_nan_inf_debug"
