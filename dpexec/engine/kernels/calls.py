@@ -71,7 +71,7 @@ def product(
     if onednn.available():
         by_onednn = (*onednn.thread_functions(), 1, onednn.sgemm_address())
         matrices = (m, n, k, _FACTOR, a, lda, b, ldb, out)
-        return onednn_calls.product, (*by_onednn, flipped, turned, *matrices, False, 0)
+        return onednn_calls.product, (*by_onednn, flipped, turned, *matrices, False, 0, False)
     by_blas = (sgemm_address(), 0, 1, flipped, turned, m, n, k, _FACTOR)
     return gemm, (*by_blas, a, lda, 0, b, ldb, 0, 0, out, n, 0)
 

@@ -153,13 +153,13 @@ def unless(done: Integers, source: Count, address: Count, more: Rest) -> int:
 def product(
     threads_of: Count, set_threads: Count, team: Count, function: Count, flipped: Count,
     turned: Count, m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
-    b_width: Count, out: Floats, biased: Count, bias: Floats,
+    b_width: Count, out: Floats, biased: Count, bias: Floats, rectified: Count,
 ) -> int:  # fmt: skip
-    """``out = alpha * a @ b``, and a bias for every column.
+    """``out = alpha * a @ b``, and a bias for every column, and relu.
 
     Arguments: addresses of the functions that get and set the number of threads, how many threads
     work on it, address of sgemm; whether a and b are transposed, m, n, k, alpha, a, its row
-    length, b, its row length, out, whether there is a bias, and the bias.
+    length, b, its row length, out, whether there is a bias, the bias, and whether relu is applied.
     """
     threads = _c(threads_of)
     _c(set_threads, team)
@@ -171,6 +171,10 @@ def product(
         for i in range(m):
             for j in range(n):
                 out[i * n + j] += bias[j]
+    if status == 0 and rectified:
+        for i in range(m * n):
+            value = out[i]
+            out[i] = value if value > 0 or value != value else np.float32(0)
     return status
 
 

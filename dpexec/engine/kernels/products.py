@@ -48,7 +48,7 @@ from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
 from dpexec.engine.ops.matmul import scale_of
 
-__all__ = ["matrix_product"]
+__all__ = ["layer_product", "matrix_product"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,24 +170,45 @@ def _without_primitive(code: Code, product: _Product) -> bool:
     m, n, k = product.sizes
     flipped = product.flips[1]
     if _needs_no_primitive(m, n, k, flipped):
-        _by_sgemm(code, product)
+        _by_sgemm(code, product, code.bias)
         return True
     if code.bias or not flipped or not _has_long_rows(m, n, k):
         return False
     turned = code.scratch(n, m)
-    _by_sgemm(code, product.turned(turned))
+    _by_sgemm(code, product.turned(turned), None)
     code.emit(layouts.turn, 1, n, m, turned, product.out)
     return True
 
 
-def _by_sgemm(code: Code, product: _Product) -> None:
+def layer_product(
+    code: Code,
+    operands: tuple[Value, Value, Value],
+    sizes: tuple[int, int, int],
+    bias: Value | None,
+    relu: bool,
+) -> None:
+    """``out = relu(a @ b + bias)`` by the library's sgemm.
+
+    Args:
+        code: takes the calls.
+        operands: ``(m, k)``, ``(k, n)`` and ``(m, n)``.
+        sizes: ``(m, n, k)``.
+        bias: a number for every column; None: none is added.
+        relu: whether relu is applied.
+    """
+    whole = (True, True, True)
+    product = _Product(*operands, sizes, (False, False), alpha=1.0, times=1, apart=whole)
+    _by_sgemm(code, product, bias, relu)
+
+
+def _by_sgemm(code: Code, product: _Product, bias: Value | None, relu: bool = False) -> None:
     (m, n, k), flips = product.sizes, product.flips
     code.emit(
         onednn_calls.product,
         *(*onednn.thread_functions(), _team(product, code.threads), onednn.sgemm_address()),
         *(*flips, m, n, k, float(product.alpha)),
         *(product.a, m if flips[0] else k, product.b, k if flips[1] else n, product.out),
-        *(code.bias is not None, 0 if code.bias is None else code.bias),
+        *(bias is not None, 0 if bias is None else bias, relu),
     )
 
 
