@@ -29,6 +29,23 @@ def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
     assert window.log() == []
 
 
+def test_few_operators_that_do_not_fit_are_not_folded_but_changes_drawn(window, tmp_path):
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        x = fluid.layers.data("x", [8])
+        total = fluid.layers.elementwise_add(x, fluid.layers.fc(x, 8))
+        both = fluid.layers.tanh(fluid.layers.elementwise_add(fluid.layers.relu(total), total))
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(both, 1, act="relu")))
+    strategy = fluid.BuildStrategy()
+    strategy.fuse_elewise_add_act_ops = True
+    window.open(viz.passes(main, strategy=strategy, devices=2).save(tmp_path / "few.html"))
+    said = "document.querySelector('.passes .summary').textContent"
+    window.wait(
+        f"{said}.endsWith('+4 added, −8 removed; drawn: 4 different changes, equal ones once')"
+    )
+    assert "Not fused: elementwise_add and relu, as" in window.text(".passes .details")
+
+
 def test_all_operators_of_many_fold_until_they_can_be_read(window, tmp_path):
     main = fluid.Program()
     with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():

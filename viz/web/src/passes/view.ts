@@ -18,7 +18,7 @@ import { type Drawn, Looks, nothing } from "./looks";
 import { counts, MARKS, nodeDetails, stageDetails, type Subject } from "./side";
 import { frame, helpText, roleLegend, zoomButtons } from "../panel";
 
-const FEW = 60; // operators that are drawn even if they did not change
+const FEW = 60; // operators that are drawn even if they did not change, if all of them can be read
 
 export class PassesView implements Panel {
   readonly element: HTMLElement;
@@ -30,6 +30,7 @@ export class PassesView implements Panel {
   private found: Folds | null = null;
   private isStale = true; // other boxes are to be drawn
   private whole = false;
+  private areFew: boolean | undefined; // known once there is room
   private said = "";
   private selected = -1; // node
   private readonly placing = new Placing();
@@ -151,7 +152,19 @@ export class PassesView implements Panel {
   }
 
   private get isWhole(): boolean {
-    return this.whole || this.data.nodes.length <= FEW;
+    return this.whole || this.allFit();
+  }
+
+  /** Whether all operators of all stages are few, and can be read without folding any. */
+  private allFit(): boolean {
+    const { room } = this.canvas;
+    if (this.areFew !== undefined || !room) return this.areFew ?? this.data.nodes.length <= FEW;
+    this.areFew = this.data.nodes.length <= FEW;
+    if (this.areFew) {
+      this.folds.fit(room);
+      this.areFew = this.folds.drawn().folds.every((fold) => fold < 0);
+    }
+    return this.areFew;
   }
 
   /** Say what the pass did to all operators, and in how many boxes they are. */
