@@ -165,8 +165,10 @@ def _fetched(graph: Graph, info: Any) -> Variable:
     if taken and block.ops:  # a program without operators cannot run
         return found
     made = graph.builder.fresh(name) if taken else block.create_var(name=name)
-    attrs = {"in_dtype": wanted, "out_dtype": wanted}
-    small = wanted in (VarType.UINT8, VarType.FP16)  # assign has no kernels for them
+    if wanted == VarType.INT8:  # cast takes none
+        found = graph.builder.cast(found, VarType.INT32, name)
+    attrs = {"in_dtype": found.dtype, "out_dtype": wanted}
+    small = wanted in (VarType.UINT8, VarType.INT8, VarType.FP16)  # assign has no kernels for them
     graph.builder.add(
         "cast" if small else "assign",
         {"X": found},

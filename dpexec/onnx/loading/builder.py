@@ -23,6 +23,7 @@ __all__ = ["Builder"]
 _WIDER = {
     VarType.BOOL: (VarType.INT32, VarType.INT64, VarType.FP32),
     VarType.UINT8: (VarType.INT32, VarType.INT64, VarType.FP32),
+    VarType.INT8: (VarType.INT32, VarType.INT64, VarType.FP32),
     VarType.INT32: (VarType.INT64, VarType.FP64, VarType.FP32),
     VarType.INT64: (VarType.FP64,),
 }
@@ -165,6 +166,9 @@ class Builder:
         """A variable cast to a type; the variable itself if it has that type."""
         if var.dtype == dtype:
             return var
+        if var.dtype == VarType.INT8:  # which no cast takes
+            var = self.add("dequantize", {"Input": var}, {"Scale": 1.0}, prefix=prefix)["Output"]
+            return self.cast(var, dtype, prefix)
         self._casts("cast", {"X": [var]})
         made = self.fresh(prefix)
         attrs = {"in_dtype": var.dtype, "out_dtype": dtype}

@@ -260,6 +260,8 @@ def _declare_weights(graph: Any) -> None:
             info.type.tensor_type.shape.SetInParent()
             for size in tensor.dims:
                 info.type.tensor_type.shape.dim.add(dim_value=size)
+    left_out = graph.value_info.add(name="")  # the inliner looks for types of these inputs, too
+    left_out.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 def _require_mappings(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Parts of images at places that are computed: ``GridSample``, ``RoiAlign``."""
+"""Parts of images at places that are computed: ``AffineGrid``, ``GridSample``, ``RoiAlign``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.engine.core.dtypes import VarType
+import numpy as np
+
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.mapping import operator
@@ -179,6 +181,25 @@ def _cubic(node: Node, distance: Variable) -> Variable:
     near, far = polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a)
     chosen = node.binary("less_equal", x, node.number(1.0, x.dtype))
     return node.add("where", {"Condition": chosen, "X": near, "Y": far})
+
+
+@operator("AffineGrid")
+def affine_grid(node: Node) -> Any:
+    """Places of pixels, from -1 to 1, moved by a matrix for each sample; sizes must be known."""
+    sizes = node.sizes_of_run(1, "the size")[2:]
+    if not all(isinstance(size, int) for size in sizes):
+        node.constant(1, "the size")
+    inward = 0.0 if node.attr("align_corners", 0) else 1.0
+    steps = [
+        np.linspace(inward / size - 1, 1 - inward / size, size) if size > 1 else np.zeros(1)
+        for size in sizes
+    ]
+    places = np.stack([*np.meshgrid(*steps, indexing="ij")][::-1], -1).reshape(-1, len(sizes))
+    whole = np.concatenate([places, np.ones([len(places), 1])], 1)
+    theta = node.var(0)
+    rows = node.builder.constant(whole.T.astype(to_numpy(theta.dtype)), f"{node.prefix}.places")
+    made = node.add("mul", {"X": theta, "Y": rows}, x_num_col_dims=2)
+    return node.reshape(node.transpose(made, [0, 2, 1]), [node.dims(0)[0], *sizes, len(sizes)])
 
 
 @operator("RoiAlign")
