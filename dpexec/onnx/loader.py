@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 import dpexec.onnx.loading.operators  # noqa: F401 - fills the table of mappings
 from dpexec.engine.core import unique_name
@@ -157,7 +158,9 @@ def _fetched(graph: Graph, info: Any) -> Variable:
     if value is None or value.is_sequence:
         raise UnsupportedError(f"output {name} is a sequence; programs fetch tensors")
     found = graph.builder.variable(value)
-    wanted = as_var_type(element, f"output {name}") if element else found.dtype
+    words = element == TensorProto.STRING and value.element == element  # their numbers
+    known = bool(element) and not words
+    wanted = as_var_type(element, f"output {name}") if known else found.dtype
     if found.dtype != wanted:
         return graph.builder.cast(found, wanted, name)
     block = graph.builder.block

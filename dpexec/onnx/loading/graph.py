@@ -202,9 +202,9 @@ class Graph:
         if isinstance(result, Value):
             if result.var is None or result.name != name:
                 return result
-            var, scalar = result.var, result.scalar
+            var, scalar, element = result.var, result.scalar, result.element
         else:
-            var, scalar = result, None
+            var, scalar, element = result, None, 0
         if var.name.startswith(f"{node.prefix}.tmp_") and not var.persistable:
             self._rename(var, name)
         if scalar is None:
@@ -212,7 +212,7 @@ class Graph:
             scalar = self.ranks.get(name, -1) == 0
             if name not in self.ranks and others:
                 scalar = all(value.scalar for value in others)
-        return Value(name, None, var, scalar)
+        return Value(name, None, var, scalar, element=element)
 
     def _rename(self, var: Variable, name: str) -> None:
         """Give a variable that a node has just made the name of the node's output."""

@@ -103,6 +103,7 @@ def prepare(model: Any) -> Any:
             "loaded"
         )
     if model.functions:
+        _agree(model, version)
         model = inliner.inline_local_functions(model)
     _require_inputs(model)
     _sort(model.graph)
@@ -128,6 +129,26 @@ def prepare(model: Any) -> Any:
     _require_mappings(model)
     _forget_unread(model)
     return model
+
+
+def _agree(model: Any, version: int) -> None:
+    """Give functions the model's version of ONNX's operators where both mean the same.
+
+    The inliner leaves functions of other versions as they are.
+    """
+    for function in model.functions:
+        for own in function.opset_import:
+            if own.domain in ("", "ai.onnx") and own.version != version:
+                nodes = [n for n in _nodes(function) if n.domain in ("", "ai.onnx")]
+                if all(_since(n, own.version) == _since(n, version) for n in nodes):
+                    own.version = version
+
+
+def _since(node: Any, version: int) -> int:
+    """The version that brought the operator of a node as it is in another version; 0 for none."""
+    if not onnx.defs.has(node.op_type, version, ""):
+        return 0
+    return onnx.defs.get_schema(node.op_type, version, "").since_version
 
 
 def _sort(graph: Any) -> None:

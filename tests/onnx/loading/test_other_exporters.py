@@ -213,6 +213,24 @@ def test_linear_models_and_labels_of_scikit_learn(kind):
     compare(of_scikit_learn(nodes, outputs, {"classes": np.array([4, 7, 9])}), {"x": normal(5, 3)})
 
 
+@pytest.mark.parametrize("kind", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+def test_support_vectors(kind):
+    given = {"n_supports": 4, "support_vectors": normal(12).tolist(), "rho": [0.2]}
+    given |= {"kernel_type": kind, "kernel_params": [0.3, 0.1, 3.0]}
+    nodes = [
+        ml("SVMRegressor", ["x"], ["y"], coefficients=normal(4).tolist(), **given),
+        ml("SVMRegressor", ["x"], ["z"], coefficients=normal(4).tolist(), one_class=1, **given),
+    ]
+    compare(of_scikit_learn(nodes, {"y": FLOAT, "z": FLOAT}), {"x": normal(5, 3)})
+
+
+def test_categories_of_scikit_learn_become_columns():
+    nodes = [ml("OneHotEncoder", ["x"], ["y"], cats_int64s=[3, 1, 2], zeros=1)]
+    compare(
+        of_scikit_learn(nodes, {"y": FLOAT}), {"x": np.array([[1, 2, 9], [3, 9.0, 1]], np.float32)}
+    )
+
+
 # ---- loops whose rounds a run counts
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import dpexec as fluid
-from dpexec.onnx import UnsupportedError, load
+from dpexec.onnx import load
 from dpexec.onnx.exporter import model_of
 
 FEATURES = 3
@@ -128,13 +128,22 @@ def test_classification(seed):
     compare(model("TreeEnsembleClassifier", attrs, out), samples(rng, False))
 
 
-def test_labels_must_be_numbers():
-    trees = Trees(np.random.default_rng(0), "class", range(2), KINDS[:1], False)
-    trees.grow(0, 2)
-    out = [helper.make_tensor_value_info("label", TensorProto.STRING, ["n"])]
-    attrs = {**trees.attrs, "classlabels_strings": ["a", "b"]}
-    with pytest.raises(UnsupportedError, match="its labels are no integers"):
-        load(model("TreeEnsembleClassifier", attrs, out))
+def test_words_as_labels_become_their_numbers():
+    trees = Trees(np.random.default_rng(0), "class", range(3), KINDS[:1], False)
+    trees.grow(0, 3)
+    out = [
+        helper.make_tensor_value_info("label", TensorProto.STRING, ["n"]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 3]),
+    ]
+    proto = model(
+        "TreeEnsembleClassifier", {**trees.attrs, "classlabels_strings": ["c", "a", "b"]}, out
+    )
+    x = samples(np.random.default_rng(1), False)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    [words] = session.run(["label"], {"x": x})
+    program, feeds, fetches = load(proto)
+    made = fluid.Executor(fluid.CPUPlace()).run(program, {feeds[0]: x}, fetches)[0]
+    assert np.array(["c", "a", "b"])[made].tolist() == words.tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float32])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.values import Value
 
 DOMAIN = "ai.onnx.ml"
 _FUNCTIONS = {"NONE": None, "SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}
@@ -105,6 +107,21 @@ def finished(node: Node, scores: Variable) -> Variable:
     return scores if op_type is None else node.add(op_type, {"X": scores})
 
 
+def class_labels(node: Node) -> list[int]:
+    """The labels of a classifier; the places of words, which programs do not have."""
+    labels: list[int] | None = node.attr("classlabels_ints") or node.attr("classlabels_int64s")
+    return labels or list(range(len(node.attr("classlabels_strings") or [])))
+
+
+def labelled(node: Node, places: Variable, labels: list[int]) -> Value:
+    """The labels at some places (int64); marked if they stand for words."""
+    table = node.builder.constant(np.asarray(labels, np.int64), node.prefix)
+    found = node.result(node.add("index_select", {"X": table, "Index": places}, dim=0))
+    if node.attr("classlabels_strings"):
+        found.element = TensorProto.STRING
+    return found
+
+
 @operator("LinearRegressor", domain=DOMAIN)
 def linear_regressor(node: Node) -> Any:
     """Products with coefficients."""
@@ -113,17 +130,14 @@ def linear_regressor(node: Node) -> Any:
 
 @operator("LinearClassifier", domain=DOMAIN)
 def linear_classifier(node: Node) -> Any:
-    """The label with the largest score, and all scores; labels must be integers."""
-    labels = node.attr("classlabels_ints")
-    if not labels:
-        node.fail("its labels are no integers")
+    """The label with the largest score, and all scores; words as labels become their numbers."""
+    labels = class_labels(node)
     rows = len(node.attr("intercepts") or labels)
     if rows != len(labels):
         node.fail(f"it has {rows} rows of coefficients for {len(labels)} labels")
     scores = _linear(node, rows)
     best = node.cast(node.add("arg_max", {"X": scores}, axis=1, keepdims=False), VarType.INT64)
-    table = node.builder.constant(np.asarray(labels, np.int64), node.prefix)
-    return [node.add("index_select", {"X": table, "Index": best}, dim=0), finished(node, scores)]
+    return [labelled(node, best, labels), finished(node, scores)]
 
 
 @operator("LabelEncoder", domain=DOMAIN)
@@ -144,6 +158,56 @@ def label_encoder(node: Node) -> Any:
     made = node.add("mul", {"X": hits, "Y": node.builder.constant(steps, node.prefix)})
     made = node.cast(node.scaled(made, 1.0, float(other)), dtype)
     return node.reshape(made, node.dims(0), node.dims(0))
+
+
+@operator("OneHotEncoder", domain=DOMAIN)
+def one_hot_encoder(node: Node) -> Any:
+    """1 in the column of each number's category; categories must be numbers."""
+    categories = node.attr("cats_int64s")
+    if not categories:
+        node.fail("its categories are no numbers")
+    x, dims = node.var(0), node.dims(0)
+    row = node.builder.constant(np.asarray(categories, to_numpy(x.dtype)), node.prefix)
+    column = node.unsqueeze(x, [len(dims)])
+    wide = node.expand(column, [*dims, 1], [*dims, len(categories)])
+    return node.cast(node.binary("equal", wide, row), VarType.FP32)
+
+
+@operator("SVMRegressor", domain=DOMAIN)
+def support_vectors(node: Node) -> Any:
+    """Coefficients times kernels of the sample and each support vector."""
+    x, count = numbers_of(node), node.attr("n_supports", 0)
+    dtype = to_numpy(x.dtype)
+    weights = np.asarray(node.attr("coefficients"), dtype)
+    if count:
+        x = _kernel(node, x, np.asarray(node.attr("support_vectors"), dtype).reshape(count, -1))
+    column = node.builder.constant(weights.reshape(-1, 1), node.prefix)
+    made = node.add("mul", {"X": x, "Y": column}, x_num_col_dims=1)
+    made = node.scaled(made, bias=float(node.attr("rho", [0.0])[0]))
+    if not node.attr("one_class", 0):
+        return finished(node, made)
+    inside = node.cast(node.binary("greater_than", made, node.number(0, made.dtype)), made.dtype)
+    return node.scaled(inside, 2.0, -1.0)
+
+
+def _kernel(node: Node, x: Variable, vectors: np.ndarray[Any, Any]) -> Variable:
+    """How alike each sample and each support vector are."""
+    kind = node.attr("kernel_type", "LINEAR")
+    gamma, offset, degree = (float(v) for v in node.attr("kernel_params") or (0, 0, 3))
+    matrix = node.builder.constant(np.ascontiguousarray(vectors.T), node.prefix)
+    products = node.add("mul", {"X": x, "Y": matrix}, x_num_col_dims=1)
+    if kind == "RBF":
+        own = node.add("reduce_sum", {"X": node.add("square", {"X": x})}, dim=[1], keep_dim=True)
+        row = node.builder.constant(np.square(vectors).sum(1), node.prefix)
+        both = node.binary("elementwise_add", own, row)
+        apart = node.binary("elementwise_sub", both, node.scaled(products, 2.0))
+        return node.add("exp", {"X": node.scaled(apart, -gamma)})
+    if kind == "LINEAR":
+        return products
+    moved = node.scaled(products, gamma, offset)
+    if kind == "POLY":
+        return node.add("pow", {"X": moved}, factor=degree)
+    return node.add("tanh", {"X": moved})
 
 
 @operator("ZipMap", domain=DOMAIN)

@@ -10,7 +10,13 @@ from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
-from dpexec.onnx.loading.operators.scikit_learn import DOMAIN, finished, numbers_of
+from dpexec.onnx.loading.operators.scikit_learn import (
+    DOMAIN,
+    class_labels,
+    finished,
+    labelled,
+    numbers_of,
+)
 
 _COMPARED = {
     "BRANCH_LEQ": "less_equal", "BRANCH_LT": "less_than", "BRANCH_GTE": "greater_equal",
@@ -145,18 +151,15 @@ def tree_ensemble_regressor(node: Node) -> Any:
 
 @operator("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(node: Node) -> Any:
-    """Like the regressor, and the label with the largest score; labels must be integers."""
-    labels = node.attr("classlabels_int64s")
-    if not labels:
-        node.fail("its labels are no integers")
-    table = node.builder.constant(np.asarray(labels, np.int64), node.prefix)
+    """Like the regressor, and the label with the largest score; words become their numbers."""
+    labels = class_labels(node)
     if len(labels) == 2 and set(node.attr("class_ids")) == {0}:
         chosen, scores = _of_two(node)
     else:
         found = _Trees(node, "class", len(labels)).scores()
         best = node.add("arg_max", {"X": found}, axis=1, keepdims=False)
         chosen, scores = node.cast(best, VarType.INT64), finished(node, found)
-    return [node.add("index_select", {"X": table, "Index": chosen}, dim=0), scores]
+    return [labelled(node, chosen, labels), scores]
 
 
 def _of_two(node: Node) -> tuple[Variable, Variable]:
