@@ -115,10 +115,12 @@ def test_attention_of_onnx_to_earlier_calls():
     """Its function leaves out an input between others."""
     nodes = [
         helper.make_node("Relu", ["x"], ["q"]),
-        helper.make_node("Attention", ["q", "k", "v", "", "p", "w"], ["y", "now"], is_causal=1),
+        helper.make_node(
+            "Attention", ["q", "k", "v", "", "p", "w"], ["y", "keys", "values"], is_causal=1
+        ),
     ]
     weights = {n: normal(2, 2, 3, 4) for n in "kv"} | {n: normal(2, 2, 5, 4) for n in "pw"}
-    outputs = {"y": FLOAT, "now": FLOAT}
+    outputs = dict.fromkeys(("y", "keys", "values"), FLOAT)
     proto = model(nodes, {"x": ["batch", 2, 3, 4]}, outputs, weights, opset=23)
     proto.ir_version = 10
     compare(proto, {"x": normal(2, 2, 3, 4)})
