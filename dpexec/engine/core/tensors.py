@@ -48,13 +48,18 @@ _CPP_NAMES = {
 
 
 class LoDTensor:
-    """A dense array with optional level-of-detail offsets.
+    """A dense array, and optionally the offsets at which its sequences begin (level of detail).
 
-    ``array`` is None until something was stored. ``version`` grows with every write from outside
-    a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
-    ``in_scope`` says whether it is the value of a variable of a scope: runtimes keep no copies of
-    others, such as feeds, so writes to these do not matter to them. ``origin`` is the loader that
-    it came from, if any. ``lent`` says whether other code may write to its memory unnoticed.
+    ``np.array(tensor)`` gives the elements, :meth:`set` writes them; :meth:`lod` has the offsets,
+    :meth:`recursive_sequence_lengths` the lengths of the sequences.
+
+    Attributes:
+        array: the elements; None until some are stored.
+        version: grows with every write from outside a run, which tells runtimes that their copies
+            are stale.
+        in_scope: whether it is the value of a variable of a scope; runtimes copy no other tensors.
+        origin: the loader that it came from, if any.
+        lent: whether other code may write to its memory unnoticed.
 
     See Also:
         :func:`~dpexec.create_lod_tensor`: makes one.
