@@ -38,7 +38,9 @@ def leads_somewhere(target, spaces):
         home.endswith(f".{target}") for home in HOMES.values()
     )  # Sphinx looks for those, too
     known = target in elsewhere() or bool(module(target))
-    return known or ends or any(meanings(target, spaces))
+    meant = [key for key, _ in meanings(target, spaces)]
+    without_page = target.startswith("dpexec.") or "." not in target  # shown without a link
+    return known or ends or any(key in HOMES for key in meant) or bool(without_page and meant)
 
 
 def docstrings(value):

@@ -264,7 +264,7 @@ def lowering(
         types: the operator types.
         layout: which memory layouts of images the function supports: ``"plain"``: axes in the
             order of the shape; ``"pointwise"``: any, if all inputs have the same;
-            ``"own"``: it chooses them with :meth:`Code.laid`.
+            ``"own"``: it chooses them with ``code.laid``.
         sparse: whether it is for sparse gradients, and only for them.
         attrs: names of attributes that the function takes as ``**attrs``.
         ragged: names of slots whose number of rows may be known in the run only.
