@@ -69,6 +69,11 @@ html_copy_source = False
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
+    "secondary_sidebar_items": {  # tables of five columns need the room
+        "**": ["page-toc"],
+        "reference/strategies": [],
+        "compared": [],
+    },
     "collapse_navigation": True,
     "show_prev_next": False,
     "header_links_before_dropdown": 7,

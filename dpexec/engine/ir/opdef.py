@@ -312,7 +312,7 @@ def op(
         outputs: slot names in the order of the kernel's results.
         attrs: attributes that the kernel does not use, with their defaults.
         fixed: attributes among ``attrs`` of which other values than the default are refused, each
-            with the attribute without which its value does not matter, or "".
+            with the attribute without which its value does not matter, or ``""``.
         samples: makes valid calls of the operator, with which tests try it.
         facts: the fields of :class:`~dpexec.engine.ir.opfacts.OpFacts`.
 
