@@ -73,6 +73,7 @@ html_theme_options = {
         "**": ["page-toc"],
         "reference/strategies": [],
         "compared": [],
+        "differences": [],
     },
     "collapse_navigation": True,
     "show_prev_next": False,
