@@ -7,6 +7,7 @@ Systems without ``/proc`` have no samples.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ __all__ = ["Samples", "samples"]
 _APART = 5_000_000
 """Nanoseconds from one sample to the next, at least."""
 
-_COST = 200
+_COST = 500
 """Samples are further apart than so many times the time that one takes."""
 
 _KEPT = 4096
@@ -31,6 +32,8 @@ class Samples:
         self._rows: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
         self._known: dict[int, tuple[int, int]] = {}
         self._sums = [0, 0]
+        self._files: dict[int, int] = {}  # by thread, where Linux says its times
+        self._process = os.getpid()
 
     def take(self, now: int) -> None:
         """Take a sample. Callers first compare the time with `due`, which is faster than a call.
@@ -42,13 +45,32 @@ class Samples:
         began = time.thread_time_ns()
         known = self._known
         self._known = {}
-        for thread, times in _times():
+        for thread, times in self._times():
             self._known[thread] = times
             before = known.get(thread, times)  # what it did before it was first seen is unknown
             for column in (0, 1):
                 self._sums[column] += max(0, times[column] - before[column])
         self._rows.append((now, self._sums[0], self._sums[1]))
         self.due += _COST * (time.thread_time_ns() - began)
+
+    def _times(self) -> list[tuple[int, tuple[int, int]]]:
+        """The nanoseconds of work and of waiting of every thread that runs Python."""
+        alive = {thread.native_id or 0 for thread in threading.enumerate()}
+        if os.getpid() != self._process or not alive >= self._files.keys():
+            self._process = os.getpid()
+            while self._files:  # of threads that have ended, or of the process before a fork
+                os.close(self._files.popitem()[1])
+        found = []
+        for thread in alive:
+            try:
+                if thread not in self._files:
+                    path = f"/proc/self/task/{thread}/schedstat"
+                    self._files[thread] = os.open(path, os.O_RDONLY)
+                work, wait = os.pread(self._files[thread], 64, 0).split()[:2]
+            except (OSError, ValueError):  # not Linux, or the thread has ended
+                continue
+            found.append((thread, (int(work), int(wait))))
+        return found
 
     def between(self, start: float, stop: float) -> list[list[float]]:
         """Return the samples of a span of time.
@@ -65,19 +87,6 @@ class Samples:
         if len(rows) < 2:
             return []
         return [[round(number * _NANO, 6) for number in row] for row in rows]
-
-
-def _times() -> list[tuple[int, tuple[int, int]]]:
-    """The nanoseconds of work and of waiting of every thread that runs Python."""
-    found = []
-    for thread in (it.native_id for it in threading.enumerate()):
-        try:
-            with open(f"/proc/self/task/{thread}/schedstat", "rb", buffering=0) as file:
-                work, wait = file.read(64).split()[:2]
-        except OSError:  # not Linux, or the thread has ended
-            continue
-        found.append((thread or 0, (int(work), int(wait))))
-    return found
 
 
 samples = Samples()
