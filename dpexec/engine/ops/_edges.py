@@ -10,13 +10,13 @@ import numpy as np
 
 from dpexec.engine.ir.opfacts import Sample
 
-NO_NUMBER = "takes NaN for a number in its vector instructions; dpexec gives NaN"
-EXTREMA = "passes over NaN; dpexec gives NaN"
-INFINITE = "gives NaN where the function of a large or infinite number has a limit; dpexec gives it"
-SMALL = "takes 1 off or adds 1, which loses the digits of small numbers; dpexec keeps them"
+NO_NUMBER = "gives a number for NaN where it uses vector instructions; dpexec gives NaN"
+EXTREMA = "ignores NaN; dpexec gives NaN"
+INFINITE = "gives NaN for large or infinite numbers; dpexec gives the limit of the function"
+SMALL = "subtracts or adds 1, which loses digits of small numbers; dpexec keeps the digits"
 STATES = (
-    "computes tanh(x) as 2 * sigmoid(2 * x) - 1, which loses the digits of small states; dpexec "
-    "keeps them"
+    "computes tanh(x) as 2 * sigmoid(2 * x) - 1, which loses digits of small states; dpexec "
+    "keeps the digits"
 )
 GROWN = "adds 1e-12 to the norm, or to a power of it, in the gradient; dpexec gives the derivative"
 SQUARES = "gives NaN where squares are infinite; dpexec gives the limit"

@@ -23,7 +23,10 @@ from dpexec.engine.ops.relu import relu
 from dpexec.engine.ops.sigmoid import sigmoid
 
 _ACTIVATIONS = ("", "relu", "relu6", "leaky_relu", "swish")
-PLAIN = "ignores what is fused into a convolution without use_mkldnn; dpexec computes it"
+PLAIN = (
+    "ignores bias, residual and activation of a convolution without use_mkldnn; dpexec computes "
+    "them"
+)
 """A reason of samples that deviate."""
 
 

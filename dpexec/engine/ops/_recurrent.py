@@ -35,8 +35,8 @@ UNSET = (
     "leaves the gradients of initial states of empty sequences unset; dpexec gives the derivative"
 )
 _WRONG = (
-    "has other code for sizes that are multiples of 8, on processors with "
-    "AVX, whose gradients are no derivatives; dpexec gives the derivatives"
+    "has wrong gradients for sizes that are multiples of 8 on processors with AVX, from "
+    "separate code; dpexec gives the derivatives"
 )
 
 

@@ -172,8 +172,8 @@ class Fused:
 
 _GIVEN = {"use_mkldnn": True, "is_test": True, "Scale_in": 40.0, "Scale_out": 4.0}
 _LAYOUT = (
-    "lays the axes of a result of 8 bits out as NHWC, and a fetch reads them as NCHW; dpexec "
-    "fetches the elements where they belong"
+    "stores a result of 8 bits in the order NHWC, which a fetch reads as NCHW; dpexec fetches "
+    "the elements in their places"
 )
 _HALVES = (
     "halves filters before it rounds them if images are int8 and the processor has no VNNI; dpexec "

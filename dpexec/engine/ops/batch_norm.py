@@ -73,8 +73,8 @@ def _samples(r: SampleRng) -> list[Sample]:
     empty = dict.fromkeys(
         ("SavedMean", "SavedVariance"),
         (
-            "writes neither when it tests or takes the moving statistics; dpexec "
-            "writes the statistics that it used"
+            "writes neither in tests and with the moving statistics; dpexec writes the "
+            "statistics that it used"
         ),
     )
     return [

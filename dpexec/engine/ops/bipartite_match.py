@@ -48,7 +48,7 @@ def _samples(r: Any) -> list[Sample]:
         Sample({"DistMat": r.uniform(0, 1, (3, 5))}, best),
         Sample(
             {"DistMat": r.uniform(0, 1, (3, 5)), "DistMat@LOD": Lod([[0, 0, 3]])},
-            deviates={"*": "refuses images without objects; dpexec matches nothing there"},
+            deviates={"*": "refuses images without objects; dpexec matches nothing in them"},
         ),
         Sample(
             {"DistMat": scores, "DistMat@LOD": Lod([[0, 2]])},

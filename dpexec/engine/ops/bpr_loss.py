@@ -31,15 +31,15 @@ def _infer(x: Spec, label: Spec) -> Spec:
                 {"X": r.normal((2, 3, 5)), "Label": r.integers(0, 5, (2, 3, 1))},
                 deviates={
                     "X@GRAD": (
-                        "takes X for a matrix and fills the first rows of its gradient; dpexec "
-                        "fills all"
+                        "treats X as a matrix and fills the first rows of its gradient only; "
+                        "dpexec fills all"
                     )
                 },
             ),
             edge(
                 {"X": NUMBERS * 50, "Label": np.array([[0], [1], [3]])},
                 "Y",
-                "takes no probability below 1e-10; dpexec takes them as they are",
+                "raises probabilities to at least 1e-10; dpexec does not",
             ),
         ]
     ),

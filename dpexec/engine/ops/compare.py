@@ -84,7 +84,7 @@ greater_equal = _declare("greater_equal", ">=", [False, True, True])
 _NEAR = edge(
     {"X": NUMBERS * 1e-9, "Y": np.zeros((3, 4))},
     "Out",
-    "takes numbers of floating point for equal that differ by less than 1e-8; dpexec does not",
+    "treats floating-point numbers as equal if they differ by less than 1e-8; dpexec does not",
 )
 equal = _declare("equal", "==", [False, True, False], _NEAR)
 not_equal = _declare("not_equal", "!=", [True, False, True], _NEAR)

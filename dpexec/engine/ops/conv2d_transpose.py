@@ -275,7 +275,7 @@ def _fused_samples(r: SampleRng) -> list[Sample]:
     refused = {"*": "refuses the activation when it runs; dpexec computes it"}
     return [
         call({}, **fast, strides=[2, 1], paddings=[1, 0]),
-        call({"*": "refuses groups with use_mkldnn; dpexec takes them"}, **fast, groups=2),
+        call({"*": "refuses groups with use_mkldnn; dpexec accepts them"}, **fast, groups=2),
         call(refused, **fast, fuse_activation="relu"),
         call(refused, **fast, fuse_activation="leaky_relu", fuse_alpha=0.1),
         call(refused, **fast, fuse_activation="relu6", fuse_alpha=2.0),

@@ -88,7 +88,7 @@ def _samples(r: SampleRng) -> list[Sample]:
             grad=(),
             deviates={
                 "X@GRAD": (
-                    "gives slots that were not shown a gradient, although they are 0 in the "
+                    "gives a gradient to slots without shows, although they are 0 in the "
                     "result; dpexec gives 0"
                 )
             },

@@ -105,7 +105,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     fixed = {"no_trans": True, "sample_per_part": 1, "output_dim": 1, "group_size": [2, 1]}
     swapped = dict.fromkeys(
         ("Input@GRAD", "Trans@GRAD"),
-        ("takes the height of parts for their width in the gradient; dpexec gives the derivative"),
+        ("uses the height of parts as their width in the gradient; dpexec gives the derivative"),
     )
     inputs["Input"] = r.normal((2, 2, 4, 5))
     moved = ("Input", "Trans")

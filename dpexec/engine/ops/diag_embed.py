@@ -79,8 +79,8 @@ def _infer_trace(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
             {"offset": -1, "dim1": 2, "dim2": 1},
             deviates=dict.fromkeys(
                 ("Out", "Input@GRAD"),
-                "takes offset as if dim1 came before dim2; dpexec counts from dim1 to dim2, as "
-                "NumPy does",
+                "applies offset as if dim1 came before dim2; dpexec counts from dim1 to dim2, "
+                "as NumPy does",
             ),
         ),
         Sample({"Input": r.normal((2, 3))}, {"offset": 5}),

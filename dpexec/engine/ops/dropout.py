@@ -41,8 +41,8 @@ _DRAWN = dict.fromkeys(
     ("Out", "Mask"),
     (
         "draws the same mask in every step and on every device when there is a "
-        "seed; dpexec draws another one for every operator, step and device, as "
-        "if one device had the whole batch"
+        "seed; dpexec draws a new one for every operator, step and device, as if one device had "
+        "the whole batch"
     ),
 )
 

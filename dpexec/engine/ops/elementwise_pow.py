@@ -16,8 +16,8 @@ def _samples(r: SampleRng) -> list[Sample]:
     found = samples(lambda r, shape: r.uniform(0.5, 2.0, shape), lambda r, s: r.normal(s))(r)
     swapped = {
         "Out": (
-            "takes X for the exponent where X has fewer dimensions than Y; dpexec "
-            "gives X to the power of Y"
+            "gives Y to the power of X if X has fewer dimensions than Y; dpexec gives X to the "
+            "power of Y"
         )
     }
     return [

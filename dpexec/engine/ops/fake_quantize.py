@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 _LEFT = {
     "OutScale": (
-        "writes no scale when it tests; dpexec writes InScale, which is the same "
-        "variable in programs"
+        "writes no scale in tests; dpexec writes InScale, which is the same variable in programs"
     )
 }
 

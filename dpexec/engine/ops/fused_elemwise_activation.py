@@ -106,8 +106,8 @@ def _samples(r: SampleRng) -> list[Sample]:
     return found
 
 
-_BOUNDED = "keeps the arguments of sigmoid and tanh in bounds; dpexec takes them as they are"
-_NO_SUCH = "has no kernel for some pairs of functions; dpexec takes all pairs"
+_BOUNDED = "limits the arguments of sigmoid and tanh; dpexec does not"
+_NO_SUCH = "has no kernel for some pairs of functions; dpexec has kernels for all pairs"
 _NOT_SAVED = (
     "has wrong gradients of products with sigmoid(Y) and tanh(Y), unless these are kept; dpexec "
     "has the derivatives"

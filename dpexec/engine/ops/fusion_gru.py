@@ -54,7 +54,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _origin(sample: Sample) -> Sample:
-    why = "does not look at origin_mode; dpexec heeds it"
+    why = "ignores origin_mode; dpexec applies it"
     return Sample(sample.inputs, sample.attrs, deviates={"Hidden": why})
 
 

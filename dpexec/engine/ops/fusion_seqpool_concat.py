@@ -79,7 +79,7 @@ def _inputs(r: SampleRng, width: int, *lods: Lod) -> dict[str, Any]:
 
 
 def _samples(r: SampleRng) -> list[Sample]:
-    added = {"Out": "adds the row that comes after an empty sequence; dpexec gives 0"}
+    added = {"Out": "gives the next row for an empty sequence; dpexec gives 0"}
     divided = {"Out": "divides by the length of empty sequences; dpexec gives 0"}
     return [
         Sample(_inputs(r, 3, _A, _B)),

@@ -106,7 +106,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         edge(
             {"X": np.array([[10.0]]), "W": np.array([[4.0]]), "Label": np.array([[1]])},
             "Out X@GRAD W@GRAD",
-            "takes costs that are nearly 0 for 0; dpexec keeps them",
+            "rounds costs near 0 to 0; dpexec keeps them",
             {"num_classes": 2},
         ),
     ]

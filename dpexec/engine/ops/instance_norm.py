@@ -51,7 +51,7 @@ def _infer(
         Sample({"X": r.normal((2, 3, 2, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
         Sample(
             {"X": r.normal((2, 3, 4))},
-            deviates={"*": "wants Scale and Bias; dpexec takes 1 and 0 where they are left out"},
+            deviates={"*": "needs Scale and Bias; dpexec uses 1 and 0 if they are left out"},
         ),
         Sample({"X": r.normal((2, 3, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
         Sample(
@@ -253,8 +253,10 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
             {"X": r.normal((2, 4, 3, 2))},
             {"groups": 2},
             deviates={
-                "X@GRAD": "gives something that is no derivative if there is no Scale, and "
-                "layers.group_norm makes none by default; dpexec gives the derivative"
+                "X@GRAD": (
+                    "gives a wrong gradient if there is no Scale, as by default of "
+                    "layers.group_norm; dpexec gives the derivative"
+                )
             },
         ),
         spoiled(

@@ -42,7 +42,7 @@ def _boxes(r: Any, count: int) -> Any:
             Sample({"X": _boxes(r, 3), "Y": _boxes(r, 5)}),
             1e-6,
             "Out",
-            "adds 1e-10 to areas; dpexec takes them as they are",
+            "adds 1e-10 to areas; dpexec does not",
         ),
     ],
 )

@@ -20,7 +20,7 @@ ATTRS = {"fused_reshape_Out": [], "fused_transpose_Out": [], "use_quantizer": Fa
 
 Shape = tuple[int, ...]
 
-_ONE_HEAD = "computes gradients as if there were one head; dpexec does so for all heads"
+_ONE_HEAD = "computes gradients as if there were one head; dpexec gives those of all heads"
 
 
 def _as_matrices(x_shape: Shape, y_shape: Shape) -> tuple[Shape, Shape]:

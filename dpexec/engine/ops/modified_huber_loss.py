@@ -108,7 +108,7 @@ def _focal_inputs(r: Any, rows: int, classes: int) -> dict[str, Any]:
                 "FgNum": np.array([1], np.int32),
             },
             "Out",
-            "takes no probability below 1.2e-38; dpexec takes them as they are",
+            "raises probabilities to at least 1.2e-38; dpexec does not",
         ),
     ],
     operand_ulps=8,

@@ -89,8 +89,8 @@ def _shuffled(x: Any, group: int) -> Any:
             {"group": 3},
             deviates={
                 "X@GRAD": (
-                    "moves the channels of the gradient as the forward pass does, not back; "
-                    "dpexec moves them back"
+                    "permutes the channels of the gradient like the forward pass; dpexec "
+                    "permutes them back"
                 )
             },
         ),

@@ -137,7 +137,10 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"X": r.distinct((2, 3, 5, 7))},
             {"pooling_type": "max", "adaptive": True, "ksize": [2, 3]},
             deviates={
-                "*": "forgets adaptive in pool2d with max, which no layer writes; dpexec heeds it"
+                "*": (
+                    "ignores adaptive in pool2d with max, a call that no layer makes; dpexec "
+                    "applies it"
+                )
             },
         ),
         _call("avg", r.normal((2, 3, 5, 7)), [2, 3], adaptive=True),

@@ -11,7 +11,7 @@ from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, requ
 from dpexec.engine.ops._sequences import on_host
 from dpexec.engine.ops._shapes import require_axis, require_float, require_same_dtype
 
-_TIES = "counts a pair of equal scores as negative, too; dpexec as neutral only"
+_TIES = "counts a pair of equal scores as negative and neutral; dpexec counts it as neutral"
 
 
 def _infer(

@@ -110,7 +110,7 @@ def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:
             {"X": r.distinct((2, 3, 2, 6))},
             {"groups": 3, "axis": -1},
             deviates={
-                "*": "writes past its memory where axis is -1; dpexec counts axis from the end"
+                "*": "writes beyond its memory if axis is -1; dpexec counts axis from the end"
             },
         ),
         Sample({"X": r.distinct((2, 2, 2, 6))}, {"groups": 3, "axis": 3}),

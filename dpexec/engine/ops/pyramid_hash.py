@@ -267,7 +267,12 @@ def _grad_samples(r: SampleRng) -> list[Sample]:
         del inputs["WhiteList"], inputs["BlackList"]
         inputs |= {"DropPos": positions, "X_Temp_Out": inputs["X"].astype(np.float64)}
         inputs["Out@GRAD"] = r.normal((rows.rows, 8))
-        why = {"*": "wants offsets of DropPos that are not those of its rows; dpexec wants those"}
+        why = {
+            "*": (
+                "needs offsets of DropPos that do not match its rows; dpexec needs offsets that "
+                "match"
+            )
+        }
         found.append(Sample(inputs, attrs, (), deviates=why))
     return found
 

@@ -15,8 +15,8 @@ from dpexec.engine.ops._edges import spoiled
 
 _SMALL = (VarType.INT8, VarType.UINT8)
 _LAYOUT = (
-    "lays the axes of the result out as NHWC, and a fetch reads them as NCHW; dpexec fetches the "
-    "elements where they belong"
+    "stores the result in the order NHWC, which a fetch reads as NCHW; dpexec fetches the "
+    "elements in their places"
 )
 
 

@@ -43,7 +43,10 @@ def _infer_randint(
             {"ShapeTensorList": [np.array([2])]},
             {"shape": [-1], "low": 0, "high": 9},
             deviates={
-                "Out": "draws other numbers every time where there is no seed; dpexec does so, too"
+                "Out": (
+                    "draws new numbers in every run if there is no seed; dpexec draws new ones, "
+                    "too, so the numbers differ"
+                )
             },
         ),
     ],

@@ -87,7 +87,12 @@ def _with_diagonal(values: Any, diag_num: int, diag_step: int, diag_val: float) 
     return values
 
 
-_DRAWN = {"Out": "draws other numbers every time where there is no seed; dpexec does so, too"}
+_DRAWN = {
+    "Out": (
+        "draws new numbers in every run if there is no seed; dpexec draws new ones, too, so the "
+        "numbers differ"
+    )
+}
 
 
 @op(

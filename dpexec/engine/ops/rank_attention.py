@@ -67,7 +67,7 @@ def _inputs(r: SampleRng, rows: int, width: int, ranks: int) -> dict[str, Any]:
 
 
 def _samples(r: SampleRng) -> list[Sample]:
-    why = {"*": "has it on GPUs alone; dpexec has it on CPUs, too"}
+    why = {"*": "has the operator on GPUs only; dpexec has it on CPUs, too"}
     one = {
         "X": np.array([[1.0], [2.0]]),
         "RankOffset": np.array([[2, 1, 1, 2, 0], [1, 1, 1, 0, 0]], np.int32),

@@ -105,8 +105,8 @@ def deviation(attrs: dict[str, Any]) -> dict[str, str]:
     if len(attrs.get("dim", ())) == 3:
         return {
             "*": (
-                "reduces nothing where dim names all dimensions, such as dim=[0, 1] of a matrix: "
-                "the result is what its memory held; dpexec reduces them"
+                "gives old contents of memory if dim names all dimensions, such as dim=[0, 1] "
+                "of a matrix; dpexec reduces them"
             )
         }
     if attrs.get("reduce_all") and attrs.get("keep_dim"):
@@ -368,7 +368,7 @@ def reduce_prod_grad(
             {"X": r.distinct((2, 3, 4)) + 0.5},
             {"dim": [0, 1, 2]},
             deviates=dict.fromkeys(
-                ("Out", "X@GRAD"), "gives 0 where three dimensions are named; dpexec gives the norm"
+                ("Out", "X@GRAD"), "gives 0 for a norm over three dimensions; dpexec gives the norm"
             ),
         ),
         Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),

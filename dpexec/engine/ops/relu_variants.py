@@ -17,8 +17,10 @@ from dpexec.engine.ops._unary import bends_nowhere, unary
     (np.array([-50.0, 0.0, 2.0]), np.array([-1.0, 0.0, 2.0])),
     settings=({}, {"alpha": 0.3}, {"alpha": 2.0}),
     deviates={
-        "Out": "gives the larger one of X and alpha * X, also where alpha is above 1; dpexec "
-        "multiplies what is negative"
+        "Out": (
+            "gives the larger one of X and alpha * X, also for alpha above 1; dpexec multiplies "
+            "negative elements by alpha"
+        )
     },
     attrs={"use_mkldnn": False},
     ulps=1,

@@ -48,7 +48,7 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
                 "X@LOD": Lod([[0, 2, 2, 3]]),
                 "Filter": np.array([[1.0], [10.0]]),
             },
-            deviates={"*": "refuses sequences without rows; dpexec takes them"},
+            deviates={"*": "refuses sequences without rows; dpexec accepts them"},
             expected={"Out": np.array([[21.0], [2.0], [3.0]])},
         ),
     ],

@@ -33,7 +33,9 @@ def _is_one(op: Operator) -> bool:
         Sample(
             {"X": SelectedRows(np.array([3, 0]), 5, r.normal((2, 2)))},
             {"scale": -2.0},
-            deviates={"*": "scales SelectedRows only in place; dpexec writes any output"},
+            deviates={
+                "*": "scales SelectedRows in place only; dpexec also scales into another output"
+            },
         ),
     ],
     capturable=True,

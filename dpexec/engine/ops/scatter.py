@@ -25,8 +25,8 @@ def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
 
 
 _KEPT = (
-    "gives rows of X that Updates replace the gradient of Out; dpexec gives "
-    "0, for they do not reach Out"
+    "gives the gradient of Out to rows of X that Updates replace; dpexec gives 0, as these rows "
+    "do not reach Out"
 )
 
 
@@ -46,7 +46,8 @@ _KEPT = (
             deviates={
                 "X@GRAD": _KEPT,
                 "Updates@GRAD": (
-                    "gives rows of Updates that a later one overwrites a gradient; dpexec gives 0"
+                    "gives a gradient to rows of Updates that a later row overwrites; dpexec "
+                    "gives 0"
                 ),
             },
         ),

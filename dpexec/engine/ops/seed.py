@@ -20,7 +20,10 @@ from dpexec.engine.ir.opdef import Sample, Spec, op
         Sample(
             {},
             deviates={
-                "Out": "draws other numbers every time where there is no seed; dpexec does so, too"
+                "Out": (
+                    "draws new numbers in every run if there is no seed; dpexec draws new ones, "
+                    "too, so the numbers differ"
+                )
             },
         ),
         Sample({}, {"seed": 1}, expected={"Out": np.array([1])}),

@@ -43,7 +43,7 @@ def _infer(xs: list[Spec], lods: list[Spec]) -> tuple[Spec, Spec | None]:
         Sample({"X": [r.normal((3, 2, 3)), r.normal((4, 6))], "X@LOD": [_A, _B]}),
         Sample(
             {"X": [r.normal((3, 1))], "X@LOD": [_A]},
-            deviates={"*": "wants two inputs or more; dpexec takes one"},
+            deviates={"*": "needs two inputs or more; dpexec also takes one"},
         ),
         Sample({"X": [r.normal((n, 1)) for n in (3, 4, 3)], "X@LOD": [_A, _B, _A]}),
         Sample(

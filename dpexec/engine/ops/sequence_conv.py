@@ -64,8 +64,8 @@ def _sample(r: Any, start: int, length: int, trained: bool = False) -> Sample:
     deviates = (
         {
             "Filter@GRAD": (
-                "adds what its buffer held before to the gradient, where contexts begin "
-                "behind the first row; dpexec gives the derivative"
+                "adds old contents of its buffer to the gradient, where contexts begin after "
+                "the first row; dpexec gives the derivative"
             )
         }
         if late

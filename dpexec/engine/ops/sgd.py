@@ -50,7 +50,9 @@ def _infer(param: Spec, rate: Spec, grad: Spec) -> Any:
                 "Grad": SelectedRows(np.array([1, 4, 1]), 6, r.normal((3, 2))),
             },
             deviates={
-                "ParamOut": "finds rows of a table after its sync_index() alone; dpexec finds all"
+                "ParamOut": (
+                    "finds rows of a table only after its sync_index(); dpexec always finds them"
+                )
             },
         ),
     ],

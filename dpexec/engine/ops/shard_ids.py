@@ -13,7 +13,9 @@ from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, requ
 from dpexec.engine.ops._rows import last_places
 from dpexec.engine.ops._sequences import on_host
 
-_REPEATED = "gives every repetition of a row the values of the last one; dpexec gives each its own"
+_REPEATED = (
+    "gives all repetitions of a row the values of the last one; dpexec gives each its own values"
+)
 
 
 def _require_column(spec: Spec, name: str) -> None:

@@ -25,7 +25,7 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"axis": 1, "ignore_index": 2},
             deviates={
                 "Logits@GRAD": (
-                    "forgets ignore_index in the gradient on CPUs; dpexec gives ignored rows 0"
+                    "ignores ignore_index in the gradient on CPUs; dpexec gives ignored rows 0"
                 )
             },
         ),

@@ -35,8 +35,7 @@ def _samples(r: SampleRng) -> list[Sample]:
             grad=("Weight",) if iterations == 0 else (),
             deviates={
                 "Weight@GRAD": (
-                    "gives something that is no derivative; dpexec gives the derivative for "
-                    "fixed U and V"
+                    "gives a wrong gradient; dpexec gives the derivative for fixed U and V"
                 )
             },
         )

@@ -46,8 +46,8 @@ def _infer_strided(
     return section.replace(lod_level=x.lod_level)
 
 
-_OTHER_END = "steps from the other end where a stride is less than -1; dpexec begins at starts"
-_DROPPED = "refuses the gradient where a dimension is dropped; dpexec gives it"
+_OTHER_END = "begins at the wrong end if a stride is below -1; dpexec begins at starts"
+_DROPPED = "refuses the gradient if a dimension is dropped; dpexec gives it"
 
 
 @op(

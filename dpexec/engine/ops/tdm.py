@@ -109,7 +109,9 @@ def _infer_sampler(
     return found, found, found
 
 
-_OTHERS = "draws other nodes for the same seed; dpexec draws its own, the same ones for a seed"
+_OTHERS = (
+    "draws certain nodes for a seed; dpexec draws other ones, in every run the same for a seed"
+)
 
 
 def _sampler_samples(r: SampleRng) -> list[Sample]:

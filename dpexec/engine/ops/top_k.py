@@ -37,10 +37,7 @@ def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
             expected={"Out": np.array([[3.0, 3.0, 2.0]]), "Indices": np.array([[1, 2, 3]])},
             deviates=dict.fromkeys(
                 ("Indices", "X@GRAD"),
-                (
-                    "leaves open which of equal elements comes first; dpexec takes the one "
-                    "that comes first in X"
-                ),
+                ("puts equal elements into any order; dpexec keeps their order in X"),
             ),
         ),
         Sample({"X": r.distinct((2, 4)), "K": np.array([2], np.int32)}, grad=()),

@@ -53,8 +53,8 @@ def _infer(
 
 _FLOOR = dict.fromkeys(
     ("Loss", "WarpCTCGrad", "Logits@GRAD"),
-    "takes no probability below 1.2e-38, so that unlikely tags have a loss that is too small and "
-    "wrong gradients; dpexec takes logarithms of probabilities as they are",
+    "raises probabilities to at least 1.2e-38, so unlikely tags have too small a loss and wrong "
+    "gradients; dpexec works with logarithms of the probabilities",
 )
 
 
