@@ -321,7 +321,8 @@ def test_rolling_restarts_lose_nothing(nursed, undisturbed):
 
 
 def test_state_that_nobody_has_is_an_error_that_names_checkpoints(mortals, monkeypatch):
-    monkeypatch.setattr(recovery, "_HANDED_ON", 0.5)
+    """At once: workers whose processes have ended hand on nothing any more."""
+    monkeypatch.setattr(recovery, "_HANDED_ON", 600)
 
     def lose_all():
         for address in mortals.addresses():

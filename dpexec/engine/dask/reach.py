@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 from distributed import Status
 from distributed.comm import CommClosedError
 
-__all__ = ["awaited", "let_go", "refusal", "unreachable"]
+__all__ = ["awaited", "have_ended", "let_go", "refusal", "unreachable"]
 
 _FETCHING = ("fetch", "flight")  # states of data that another worker has
 _LOOK = 0.02  # seconds between looks whether something is over
 _KNOCK = 0.25  # seconds between looks whether anybody listens
+_ANSWER = 1.0  # seconds in which a host answers that nobody listens
 
 
 async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) -> dict[str, str]:
@@ -77,6 +78,19 @@ async def refusal(address: str) -> str:
         return ""  # the network may come back
     writer.close()
     return ""
+
+
+async def have_ended(addresses: Collection[str]) -> bool:
+    """Whether nothing listens at any of some addresses; a worker does until it has been closed.
+
+    Args:
+        addresses: of workers.
+    """
+    try:
+        async with asyncio.timeout(_ANSWER):
+            return all(await asyncio.gather(*map(refusal, addresses)))
+    except TimeoutError:
+        return False
 
 
 def awaited(dask_worker: Any) -> set[tuple[str, ...]]:

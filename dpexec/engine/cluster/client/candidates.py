@@ -132,6 +132,10 @@ class Candidates:
                         _awake, workers=[worker], pure=False
                     )
 
+    def is_left_out(self, worker: str) -> bool:
+        """Whether a worker that counts as lost has not answered yet."""
+        return worker in self._left_out
+
     def homes(self, before: HomeTable, living: Iterable[str]) -> HomeTable:
         """Homes for all replicas, on workers that reach each other.
 

@@ -143,16 +143,17 @@ class Recovery:
             StateLostError: no worker has the state of a lost replica.
         """
         self._disturbed = True  # also if an error or an interrupt ends this
-        until = time.monotonic() + _HANDED_ON
+        until, may_come = time.monotonic() + _HANDED_ON, True
         while self._disturbed:
             try:
                 self._group.regroup(lost, self._attempt)
                 self._disturbed = False
             except StateLostError as error:
-                if time.monotonic() > until:
+                if not may_come or time.monotonic() > until:
                     self.lost, self._disturbed = error, False  # another try cannot help
                     raise
                 time.sleep(_LOOK)  # workers that are being closed may still hand it on
+                may_come = self._group.state_may_come()  # if not now, then it has, or never will
             finally:
                 self._forget()
 
@@ -175,4 +176,6 @@ class Recovery:
             return action()
         except (WorkerLostError, StaleTaskError):
             with self.busy:
+                if self.lost is not None:  # another thread found that out meanwhile
+                    raise self.lost from None
                 return self.surviving(action)
