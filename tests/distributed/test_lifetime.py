@@ -14,9 +14,10 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
+from dpexec.engine.core.errors import SchedulerLostError
 from tests.distributed.clusters import workers
 from tests.distributed.nets import NETS
-from tests.engine.run.nets import persistables, train
+from tests.engine.run.nets import persistables, strategies, train
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,28 @@ def test_closed_executor_brings_values_home(pair, expected, collectives):
     until(lambda: all_held(pair) == NOTHING)  # tasks of a gang end when they see that it is over
     for name, value in expected("mlp", 2).state.items():
         np.testing.assert_array_equal(persistables(net.main, scope)[name], value)
+
+
+def test_closed_program_goes_on_with_another_client(pair, expected):
+    """If nobody closes it before its client, the next run says so at once."""
+    net, feeds = NETS["mlp"]()
+    build, execution = strategies(scheduler=None)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, execution, places=fluid.cpu_places(2)
+    )
+    scope, losses = fluid.Scope(), []
+    fluid.Executor(fluid.CPUPlace()).run(net.startup, scope=scope)
+    for some in (feeds[:1], feeds[1:]):
+        exe = fluid.Executor(fluid.CPUPlace())
+        address = pair.scheduler.address
+        with Client(address, set_as_default=False) as client, client.as_current():
+            for feed in some:
+                losses += exe.run(compiled, feed, [net.loss], scope=scope)
+            if some[0] is feeds[0]:
+                exe.close()
+    np.testing.assert_array_equal(losses, expected("mlp", 2).losses)
+    with pytest.raises(SchedulerLostError, match="is closed, by the program"):
+        exe.run(compiled, feeds[0], [net.loss], scope=scope)
 
 
 def test_values_on_workers_are_not_read_while_a_graph_is_sent(pair):

@@ -101,6 +101,7 @@ class Engine:
         if execution_strategy is not None:
             self.scheduler = scheduler_in_force(execution_strategy.scheduler)
         self._on_cluster = not isinstance(self.scheduler, str)
+        self._contact: Contact | None = None
         self.compilation = self._compile(places, scale_loss_grad)
         self.graph, self.pass_records = self.compilation.graph()
         self.places = list(self.graph.places)
@@ -334,15 +335,16 @@ class Engine:
             if counter is not None:
                 counter.end(feeds.samples, results)
 
-    @functools.cached_property
+    @property
     def contact(self) -> Contact | None:
         """The connection to the cluster, if there is one; all runs share it."""
-        if not self._on_cluster:
-            return None
-        from dpexec.engine.dask.waiting import Contact  # 20 MB, if it is used
+        if self._on_cluster and self._cluster is None:
+            from dpexec.engine.dispatch.contacts import contact_for  # 20 MB, if it is used
 
-        assert self.execution_strategy is not None
-        return Contact(self.scheduler, float(self.execution_strategy.collective_timeout))
+            strategy = self.execution_strategy
+            assert strategy is not None
+            self.scheduler, self._contact = contact_for(strategy, self.scheduler, self._contact)
+        return self._contact
 
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
@@ -350,10 +352,8 @@ class Engine:
             assert execution is not None and contact is not None
             from dpexec.engine.cluster.client.runner import ClusterRunner  # 20 MB, if it is used
 
-            observers, coming = self.observers, self._coming
-            self._cluster = ClusterRunner(
-                contact, self.compilation, execution, self.replicas, self.label, observers, coming
-            )
+            others = self.replicas, self.label, self.observers, self._coming
+            self._cluster = ClusterRunner(contact, self.compilation, execution, *others)
             hooks.show_on_dashboard(self.scheduler, self, self._cluster.token[:8])  # may count
         return self._cluster
 
