@@ -1,13 +1,14 @@
-"""Replicas of one worker run at the same time if the worker has threads for them."""
+"""Replicas of one worker run at the same time, and beside tasks of the user."""
 
 import threading
 
 import pytest
-from distributed import Client
+from distributed import Client, Event
 
 from dpexec.engine.cluster.worker.side_by_side import helpers, side_by_side
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +46,29 @@ def test_all_have_ended_when_one_has_failed():
 @pytest.mark.parametrize(("lists", "threads"), [(1, 4), (3, 1)])
 def test_without_threads_or_lists_nobody_helps(lists, threads):
     assert helpers(lists, threads) is None
+
+
+def wait_for(name):
+    assert Event(name).wait(60)
+
+
+def executing(dask_worker):
+    return len(dask_worker.state.executing)
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_long_tasks_of_the_user_are_not_waited_for(pair, expected, collectives):
+    """And no more of them run meanwhile than a worker has threads."""
+    train(*NETS["mlp"](1), 2, scheduler=pair)  # workers that know dpexec
+    end = Event(f"end-{collectives}", client=pair)
+    workers = [*pair.nthreads()] * 2
+    waiting = [pair.submit(wait_for, end.name, workers=[w], pure=False) for w in workers]
+    try:
+        until(lambda: {*pair.run(executing).values()} == {1})
+        run = train(*NETS["mlp"](), 2, scheduler=pair, collectives=collectives)
+        until(lambda: {*pair.run(executing).values()} == {1})
+        assert not any(future.done() for future in waiting)
+    finally:
+        end.set()
+    pair.gather(waiting)
+    assert_same_bits(run, expected("mlp", 2))

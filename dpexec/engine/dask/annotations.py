@@ -16,9 +16,11 @@ import dask
 
 from dpexec.engine.core.errors import ClusterError, SchedulerLostError
 
-__all__ = ["ANYWHERE", "Wanted", "of_ours", "those_wanted", "wanted_here"]
+__all__ = ["ANYWHERE", "OURS", "Wanted", "of_ours", "those_wanted", "wanted_here"]
 
-_PINNED: dict[str, Any] = {"allow_other_workers": False, "retries": 0}
+OURS = "dpexec"
+"""Annotation of tasks that workers begin beside those of the user."""
+_PINNED: dict[str, Any] = {"allow_other_workers": False, "retries": 0, OURS: True}
 
 
 class Wanted(NamedTuple):

@@ -18,6 +18,7 @@ from tornado.ioloop import PeriodicCallback
 from dpexec.engine.cluster.messages import Epoch
 from dpexec.engine.cluster.worker.gang import leave
 from dpexec.engine.cluster.worker.own_state import own_names
+from dpexec.engine.cluster.worker.slots import begin_waiting
 from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions
 from dpexec.engine.cluster.worker.worker import WorkerReplicas, release, replicas_at, runs_at
 
@@ -53,12 +54,16 @@ class _Holdings:
         self._leaving = asyncio.Lock()
 
     def watch(self) -> None:
-        """Notice early that dask closes the worker: it may wait long before it calls `close`."""
+        """Notice early that dask closes the worker: it may wait long before it calls `close`.
+
+        And let tasks begin that wait for others.
+        """
         look = PeriodicCallback(self._look, _LOOK * 1000)
         self._worker.periodic_callbacks[LOOK_OF_OURS] = look  # dask stops it with the worker
         look.start()
 
     async def _look(self) -> None:
+        begin_waiting(self._worker)
         if self._worker.status in (Status.closing_gracefully, Status.closing):
             await self.close()
 
