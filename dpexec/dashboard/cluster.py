@@ -38,14 +38,19 @@ class Publisher:
         self._monitor.listener = self.changed
         why = install(client, DashboardPlugin(), NAME)
         if why:
-            self.close()
+            self._end()
             warnings.warn(f"the scheduler gets no /dpexec page: {why}", stacklevel=2)
+
+    def _end(self) -> None:
+        """Send nothing from now on."""
+        self._monitor.listener = None
+        self.close()
 
     def changed(self) -> None:
         """A step ended."""
         client = self._client()
         if client is None or client.status == "closed":
-            self.close()
+            self._end()
             return
         if self._pending:
             return
@@ -62,6 +67,11 @@ class Publisher:
             reply = await client.scheduler.dpexec_report(
                 report=self._monitor.report(self._told, self._viewers > 0), token=self._token
             )
+            if reply is None:  # another scheduler has come, at the same address
+                await client.register_plugin(DashboardPlugin(), name=NAME)
         except OSError:  # the cluster is gone; training raises its own error
             return
-        self._viewers = reply["viewers"]
+        except BaseException:  # of the scheduler's process
+            self._end()
+            raise
+        self._viewers = reply["viewers"] if reply is not None else 0

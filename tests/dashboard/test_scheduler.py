@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 import urllib.request
 from types import SimpleNamespace
 
@@ -287,6 +288,27 @@ def test_plugin_is_installed_once_whatever_trains(client):
         ]
     )
     assert pages_of == ["/dpexec"]
+
+
+def test_scheduler_that_has_begun_anew_shows_the_page_again():
+    net, (feed,), options = classifier(), batches(1), {"n_workers": 1, "processes": False}
+
+    def forget(dask_scheduler):
+        del dask_scheduler.plugins["dpexec"], dask_scheduler.handlers["dpexec_report"]
+
+    def plugins(dask_scheduler):
+        return [*dask_scheduler.plugins]
+
+    def feeds():
+        yield feed
+        client.run_on_scheduler(forget)
+        until = time.monotonic() + 30
+        while "dpexec" not in client.run_on_scheduler(plugins) and time.monotonic() < until:
+            yield feed
+
+    with Client(dashboard_address=":0", threads_per_worker=1, **options) as client:
+        train(net, feeds(), 1, scheduler=client)
+        assert "dpexec" in client.run_on_scheduler(plugins)
 
 
 def test_boards_are_bounded_and_the_latest_is_shown(client):

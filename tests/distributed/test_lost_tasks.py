@@ -66,10 +66,10 @@ def test_member_that_fails_outside_of_a_step_is_replaced(pair, rank):
 
 def test_member_that_fails_again_and_again_is_an_error_that_says_why(pair):
     def fails():
-        for call in range(1, 5):
+        for call in range(1, 6):
             fail(pair, sorted(pair.nthreads())[0], TOLD, call)
 
-    text = r"4 times at the same step.* takes no orders any more \(ValueError: failed on purpose"
+    text = r"5 times at the same step.* takes no orders any more \(ValueError: failed on purpose"
     with pytest.raises(WorkerLostError, match=text):
         gang(disturbed(batches(STEPS), {3: fails}), scheduler=pair)
     assert_same_bits(gang(batches(2), scheduler=pair), train(classifier(), batches(2), 2))

@@ -11,6 +11,7 @@ import pytest
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints
 from dpexec.checkpoint.files import Folder
+from dpexec.engine.cluster.client.lifetime import topic_of
 from dpexec.engine.core.errors import StateLostError
 from tests.distributed.faults import disturbed
 from tests.engine.run.nets import (
@@ -27,6 +28,10 @@ from tests.engine.run.nets import (
 )
 
 STEPS = 6
+
+
+def plugins(dask_scheduler):
+    return [*dask_scheduler.plugins]
 
 
 def adam():
@@ -61,11 +66,14 @@ def test_training_goes_on_from_a_checkpoint(mortals, alone, tmp_path):
             for _ in range(2):  # it stays an error
                 with pytest.raises(StateLostError, match="keeps no mirrors"):
                     exe.run(program, feed=feeds[3], fetch_list=[net.loss])
+            topic = topic_of(program._engine._cluster.token)
+            mortals.client.unregister_scheduler_plugin(topic)  # as if it had begun anew
             start, _ = saved.resume()
             assert start == 2
             for step in range(start, STEPS):
                 losses[step:] = exe.run(program, feed=feeds[step], fetch_list=[net.loss])
                 saved.step()
+            assert topic in mortals.client.run_on_scheduler(plugins)
         np.testing.assert_array_equal(losses, alone.losses)
         state = persistables(net.main, fluid.global_scope())
     for name, value in alone.state.items():

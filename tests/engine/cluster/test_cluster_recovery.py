@@ -47,9 +47,9 @@ def test_lost_workers_are_replaced_before_it_is_tried_again(recovery, group):
 
 
 def test_a_step_that_loses_workers_again_and_again_is_an_error(recovery, group):
-    with pytest.raises(WorkerLostError, match=r"lost 4 times at the same step.*loss 3") as caught:
+    with pytest.raises(WorkerLostError, match=r"lost 5 times at the same step.*loss 4") as caught:
         recovery.surviving(failing(group, 9))
-    assert caught.value.lost == {"worker 3": "is gone"}
+    assert caught.value.lost == {"worker 4": "is gone"}
 
 
 def test_steps_that_were_completed_in_between_are_not_the_same(recovery, group):

@@ -43,7 +43,12 @@ class IdleWatch:
         self._recovery, self._group, self._take = recovery, group, take
         self._moving: threading.Thread | None = None
         self._closed = False
-        client.subscribe_topic(topic_of(token), _telling(weakref.ref(self)))
+        self._client, self._topic = client, topic_of(token)
+        self.listen()
+
+    def listen(self) -> None:
+        """Let the scheduler tell of workers that have left; a new one must be asked again."""
+        self._client.subscribe_topic(self._topic, _telling(weakref.ref(self)))
 
     def close(self) -> None:
         """Move nothing from now on; waits until a move in progress has ended."""

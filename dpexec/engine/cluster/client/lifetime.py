@@ -25,7 +25,15 @@ from dpexec.engine.cluster.worker.gang import leave
 from dpexec.engine.core.places import Place
 from dpexec.engine.dask.plugins import install
 
-__all__ = ["ClientWatch", "begin_run", "end_run", "forget", "tell_homes", "topic_of"]
+__all__ = [
+    "ClientWatch",
+    "begin_run",
+    "end_run",
+    "forget",
+    "tell_homes",
+    "topic_of",
+    "watch_client",
+]
 
 
 def begin_run(owner: object, client: Any, limit: float, places: Sequence[Place]) -> str:
@@ -41,13 +49,25 @@ def begin_run(owner: object, client: Any, limit: float, places: Sequence[Place])
         The token of the run.
     """
     token = uuid.uuid4().hex
+    watch_client(client, token, limit, places)
+    weakref.finalize(owner, end_run, weakref.ref(client), token).atexit = False
+    return token
+
+
+def watch_client(client: Any, token: str, limit: float, places: Sequence[Place]) -> None:
+    """Let the scheduler tell workers to forget a run when the client is gone.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        token: of the run.
+        limit: seconds for the scheduler to answer.
+        places: the places of the replicas.
+    """
     watch = ClientWatch(client.id, token, workers_for(places))
     why = install(client, watch, watch.name, limit)
     if why:
         text = "workers will not notice if this process is killed, and keep its replicas"
-        warnings.warn(f"{text}: the scheduler refused a plugin ({why})", stacklevel=2)
-    weakref.finalize(owner, end_run, weakref.ref(client), token).atexit = False
-    return token
+        warnings.warn(f"{text}: the scheduler refused a plugin ({why})", stacklevel=3)
 
 
 def end_run(found: weakref.ref[Any], token: str) -> None:

@@ -9,10 +9,10 @@ from dpexec.engine.cluster.home_table import HomeTable
 
 __all__ = ["ATTEMPTS", "named", "report", "what_is_lost"]
 
-ATTEMPTS = 4
+ATTEMPTS = 5
 """How often a step or the set-up of a run may lose workers before it is given up.
 
-It may be what kills them.
+It may be what kills them. A task of the user that does so has killed four when dask gives it up.
 """
 
 _logger = logging.getLogger(__name__)

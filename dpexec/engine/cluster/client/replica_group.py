@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import dask
 
 from dpexec.engine.cluster.client.candidates import Candidates
-from dpexec.engine.cluster.client.lifetime import tell_homes
+from dpexec.engine.cluster.client.lifetime import tell_homes, watch_client
 from dpexec.engine.cluster.client.losses import ATTEMPTS, named, report, what_is_lost
 from dpexec.engine.cluster.client.who_has import common_step, having
 from dpexec.engine.cluster.home_table import HomeTable
@@ -29,6 +29,7 @@ from dpexec.engine.cluster.worker.worker import rehearse
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.engine.dask.annotations import of_ours
+from dpexec.engine.dask.reach import have_ended
 from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.run.fetch import host_copy
 
@@ -152,6 +153,7 @@ class ReplicaGroup:
             WorkerLostError: the worker of a replica has left.
             ClusterError: there is no wanted worker.
         """
+        _ = self._contact.client  # an error if it is closed, though members still take orders
         if self._candidates.want():
             return True
         if time.monotonic() - self._candidates.looked < _LOOK and not self._is_last:
@@ -219,8 +221,18 @@ class ReplicaGroup:
             left = [worker for worker, held in found.items() if held is not None and held.running]
         return {w: held for w, held in answers.items() if w not in silent}, silent
 
+    def state_may_come(self) -> bool:
+        """Whether a home that has left may still hand on its state, or a silent one may wake up."""
+        there, homes = self._contact.workers(), self.homes.workers
+        left = [worker for worker in homes if worker not in there]
+        if any(self._candidates.is_left_out(worker) for worker in homes if worker in there):
+            return True
+        return not self._contact.client.sync(have_ended, left)
+
     def restart(self) -> None:
         """Begin another epoch without any state; variables are sent before the next step."""
+        client, token = self._contact.client, self.epoch.token
+        watch_client(client, token, self._contact.limit, self._spec.places)  # of a new scheduler
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
         self.filled = self._is_last = False
         self._set_up()

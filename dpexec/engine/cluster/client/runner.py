@@ -387,6 +387,7 @@ class ClusterRunner:
             if taken:
                 raise recovery.lost
             self.group.restart()
+            self._watch.listen()
             self._told.forget()
             self.variables.forget()
         elif self.group.look() or grown:
