@@ -116,17 +116,18 @@ def test_closed_program_goes_on_with_another_client(pair, expected):
     )
     scope, losses = fluid.Scope(), []
     fluid.Executor(fluid.CPUPlace()).run(net.startup, scope=scope)
-    for some in (feeds[:1], feeds[1:]):
-        exe = fluid.Executor(fluid.CPUPlace())
-        address = pair.scheduler.address
-        with Client(address, set_as_default=False) as client, client.as_current():
-            for feed in some:
-                losses += exe.run(compiled, feed, [net.loss], scope=scope)
-            if some[0] is feeds[0]:
-                exe.close()
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        for some in (feeds[:1], feeds[1:]):
+            exe, address = fluid.Executor(fluid.CPUPlace()), pair.scheduler.address
+            with Client(address, set_as_default=False) as client, client.as_current():
+                for feed in some:
+                    losses += exe.run(compiled, feed, [net.loss], scope=scope)
+                if some[0] is feeds[0]:
+                    exe.close()
+        with pytest.raises(SchedulerLostError, match="is closed, by the program"):
+            exe.run(compiled, feeds[0], [net.loss], scope=scope)
+        until(lambda: all_held(pair) == NOTHING)
     np.testing.assert_array_equal(losses, expected("mlp", 2).losses)
-    with pytest.raises(SchedulerLostError, match="is closed, by the program"):
-        exe.run(compiled, feeds[0], [net.loss], scope=scope)
 
 
 def test_values_on_workers_are_not_read_while_a_graph_is_sent(pair):
