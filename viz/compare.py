@@ -186,7 +186,7 @@ class Comparison(View):
     def _crowded(self, left: float) -> str:
         """How busy the processors were in both runs, and what remains without that."""
         one, other = (percent(run.share) for run in self._contention)
-        more = f"{abs(left):.1%} {'slower' if left > 0 else 'faster'}"
+        more = f"{percent(abs(left))} {'slower' if left > 0 else 'faster'}"
         return (
             f"Threads of {self.names[1]} had no processor for {other} of their time, of "
             f"{self.names[0]} for {one}; without that, steps are about {more}"

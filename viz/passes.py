@@ -47,6 +47,7 @@ class Passes(View):
         stages: The operators after every pass.
         notes: Further remarks for the reader.
         texts: Statements and listings of operators.
+        off: Names of the passes that are switched off.
 
     Example:
         >>> import dpexec as fluid
@@ -64,7 +65,9 @@ class Passes(View):
         stages: Sequence[Stage],
         notes: Sequence[str] = (),
         texts: MemberTexts | None = None,
+        off: Sequence[str] = (),
     ) -> None:
+        self.off = tuple(off)
         self.texts = texts or MemberTexts()
         self.title, self.members, self.stages = title, members, stages
         idle = [stage.name for stage in stages[1:] if not _busy(stage)]
@@ -129,7 +132,8 @@ class Passes(View):
         return list(zip(names, sizes, sizes[1:], strict=False))
 
     def __str__(self) -> str:
-        lines = wrapped(self.title, *self.notes)
+        off = [f"switched off: {', '.join(self.off)}"] if self.off else []
+        lines = wrapped(self.title, *self.notes, *off)
         for stage, (name, before, after) in zip(self.stages[1:], self.counts(), strict=True):
             size = f"{before} → {after}" if before != after else f"{after}"
             lines += ["", f"{name}: {size} operators", *wrapped(stage.sentence)]
@@ -172,6 +176,7 @@ def passes(
         <Passes: Passes · 1 of 2 changed the graph>
     """
     notes: tuple[str, ...] = ()
+    off: list[str] = []
     if isinstance(source, (str, os.PathLike, Mapping, Trace)):
         data = as_graph(source)
         members, stages = _recorded(data)
@@ -189,11 +194,15 @@ def passes(
         on = {stage.name for stage in stages}
         known = [*(step.name for step in REWRITES), *(step.name for step in PASSES)]
         off = [name for name in known if name not in on]
-        notes = (f"switched off: {', '.join(off)}",) if off else ()
     ran = [stage for stage in stages[1:] if stage.name != REPLICATION]
     busy = sum(map(_busy, ran))
     return Passes(
-        title or f"Passes · {busy} of {len(ran)} changed the graph", members, stages, notes, texts
+        title or f"Passes · {busy} of {len(ran)} changed the graph",
+        members,
+        stages,
+        notes,
+        texts,
+        off,
     )
 
 
