@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType, VarType
@@ -147,7 +147,8 @@ class Operator:
     @property
     def needs(self) -> list[str]:
         """Variables that must have a value: all inputs, and those bodies read before writing."""
-        return self._with_bodies(self.input_arg_names, lambda body: body._outer_names()[0])
+        names = self.input_arg_names
+        return self._with_bodies(names, 0) if self.bodies else names
 
     @property
     def reads(self) -> list[str]:
@@ -166,14 +167,14 @@ class Operator:
     @property
     def writes(self) -> list[str]:
         """All outputs, and the variables of this and enclosing blocks that its bodies write."""
-        return self._with_bodies(self.output_arg_names, lambda body: body._outer_names()[1])
+        names = self.output_arg_names
+        return self._with_bodies(names, 1) if self.bodies else names
 
-    def _with_bodies(self, names: list[str], outer: Callable[[Block], list[str]]) -> list[str]:
-        if not self.bodies:
-            return names
+    def _with_bodies(self, names: list[str], which: int) -> list[str]:
+        """Names, and those around that bodies read before writing (0) or that they write (1)."""
         found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
         for body in self.bodies:
-            found.update(dict.fromkeys(outer(body)))
+            found.update(dict.fromkeys(body._outer_names()[which]))
         return list(found)
 
     @property

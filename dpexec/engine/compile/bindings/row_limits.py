@@ -36,6 +36,8 @@ def row_limits(
         Devices may have different limits where sizes are open.
     """
     limits: list[dict[str, int]] = [{} for _ in specs]
+    if not any(_is_sparse(spec) for known in specs for spec in known.values()):
+        return limits
     for node in nodes:
         targets = [var for var in node.outputs if var.kind == "var" and var not in missing]
         if not any(_is_sparse(specs[var.device].get(var.name)) for var in targets):

@@ -14,7 +14,7 @@ from dpexec.engine.compile.plans.collectives import bind_collective
 from dpexec.engine.compile.plans.host_numbers import on_host
 from dpexec.engine.compile.plans.layers import Layered
 from dpexec.engine.compile.plans.partition import Busy, PlanOptions, Task, live_nodes, partition
-from dpexec.engine.compile.plans.step_binding import bind_step
+from dpexec.engine.compile.plans.step_binding import bind_when_called
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step, kept, overwrites
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_gpus
@@ -215,7 +215,8 @@ def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
             call = bind_collective(node, graph.places, missing)
         else:
             module_of = modules[node.device]
-            call = bind_step(node, module_of, node in in_place, late, checked, options.native)
+            how = module_of, node in in_place, late, checked, options.native
+            call = bind_when_called(node, *how)
         return Step(node, call, drops.get(node, ()))
 
     return Plan(

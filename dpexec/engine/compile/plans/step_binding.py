@@ -25,7 +25,7 @@ from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.kernels.implementations import kernel_of
 
-__all__ = ["bind_step"]
+__all__ = ["bind_step", "bind_when_called"]
 
 ModuleOf = Callable[[Operator], Any]
 
@@ -55,6 +55,23 @@ def bind_step(
     call = _bind_op(node.op, module_of, in_place, checked, native)
     kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
     return _with_private_results(call, kept) if kept else call
+
+
+def bind_when_called(node: OpNode, *how: Any) -> Call:
+    """Bind a compute node when it is first called: most become machine code, and never are.
+
+    Args:
+        node: the node.
+        how: further arguments of :func:`bind_step`.
+    """
+    bound: list[Call] = []
+
+    def call(env: Env) -> None:
+        if not bound:
+            bound.append(bind_step(node, *how))
+        bound[0](env)
+
+    return call
 
 
 def _bind_loss_grad(op: Operator, xp: Any) -> Call:
