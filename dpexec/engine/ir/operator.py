@@ -147,8 +147,7 @@ class Operator:
     @property
     def needs(self) -> list[str]:
         """Variables that must have a value: all inputs, and those bodies read before writing."""
-        names = self.input_arg_names
-        return self._with_bodies(names, 0) if self.bodies else names
+        return self._with_bodies(self.input_arg_names, 0)
 
     @property
     def reads(self) -> list[str]:
@@ -167,11 +166,12 @@ class Operator:
     @property
     def writes(self) -> list[str]:
         """All outputs, and the variables of this and enclosing blocks that its bodies write."""
-        names = self.output_arg_names
-        return self._with_bodies(names, 1) if self.bodies else names
+        return self._with_bodies(self.output_arg_names, 1)
 
     def _with_bodies(self, names: list[str], which: int) -> list[str]:
         """Names, and those around that bodies read before writing (0) or that they write (1)."""
+        if not self.bodies:
+            return names
         found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
         for body in self.bodies:
             found.update(dict.fromkeys(body._outer_names()[which]))
