@@ -173,8 +173,7 @@ class Operator:
         if not self.bodies:
             return names
         found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
-        for body in self.bodies:
-            found.update(dict.fromkeys(body._outer_names()[which]))
+        found.update((n, None) for body in self.bodies for n in body._outer_names()[which])
         return list(found)
 
     @property
