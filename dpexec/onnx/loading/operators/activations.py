@@ -14,7 +14,7 @@ from dpexec.onnx.loading.node import Node
 
 @operator("Relu")
 def relu(node: Node) -> Any:
-    """Integers, too."""
+    """Works for integers, too."""
     x = node.var(0)
     if is_float(x.dtype):
         return node.add("relu", {"X": x})
@@ -23,7 +23,7 @@ def relu(node: Node) -> Any:
 
 @operator("LeakyRelu")
 def leaky_relu(node: Node) -> Any:
-    """0.01 is the slope by default."""
+    """The slope is 0.01 by default."""
     alpha = node.attr("alpha", 0.01)
     if 0 <= alpha <= 1:
         return node.add("leaky_relu", {"X": node.var(0)}, alpha=alpha)

@@ -100,7 +100,7 @@ def modulo(node: Node) -> Any:
 
 @operator("Max", "Min")
 def extreme(node: Node) -> Any:
-    """One after the other."""
+    """The largest or smallest of each element, over all inputs."""
     op_type = f"elementwise_{node.op_type.lower()}"
     found = node.var(0)
     for index in range(1, len(node.inputs)):

@@ -28,7 +28,7 @@ _LIMITS: dict[int, tuple[int, int]] = {
 
 @operator("Cast", "CastLike")
 def cast(node: Node) -> Any:
-    """Real numbers lose what follows the point."""
+    """Real numbers that become integers are truncated."""
     if node.op_type == "CastLike":
         dtype = node.value(1).dtype
     else:
@@ -63,7 +63,7 @@ def _blocks(node: Node, index: int, axis: int) -> np.ndarray[Any, Any]:
 @operator("QuantizeLinear")
 @operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(node: Node) -> Any:
-    """Divided by the scale, rounded, moved by the zero point, within the type's range."""
+    """Divides by the scale, rounds, adds the zero point, and limits to the type's range."""
     rank, axis = node.value(0).rank, node.axis(1)
     made = node.binary("elementwise_div", node.var(0), _along(node, 1, axis, rank))
     return quantized(node, made, 2, axis)
@@ -109,7 +109,7 @@ def _real(node: Node, index: int, dtype: VarType, axis: int, rank: int) -> Varia
 @operator("DequantizeLinear")
 @operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(node: Node) -> Any:
-    """Moved by the zero point, and multiplied by the scale."""
+    """Subtracts the zero point, and multiplies by the scale."""
     rank, axis = node.value(0).rank, node.axis(1)
     scale = _along(node, 1, axis, rank)
     if not is_float(scale.dtype):

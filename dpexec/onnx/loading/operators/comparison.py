@@ -38,19 +38,19 @@ def logic(node: Node) -> Any:
 
 @operator("Not")
 def negate(node: Node) -> Any:
-    """The opposite of every element."""
+    """The negation of every element."""
     return node.add("logical_not", {"X": node.var(0)})
 
 
 @operator("IsNaN")
 def is_nan(node: Node) -> Any:
-    """What differs from itself."""
+    """True for elements that are NaN."""
     return node.binary("not_equal", node.var(0), node.var(0))
 
 
 @operator("IsInf")
 def is_infinite(node: Node) -> Any:
-    """What equals an infinity."""
+    """True for elements that are infinite."""
     x = node.var(0)
 
     def equals(number: float) -> Variable:

@@ -150,7 +150,7 @@ def _plain_transpose(
 
 @operator("Col2Im")
 def columns_to_image(node: Node) -> Any:
-    """Windows laid where they come from, and added up: a transposed convolution of their places."""
+    """Adds windows at their places in the image: a transposed convolution."""
     image, block = node.integers(1, "image_shape"), node.integers(2, "block_shape")
     if image is None or block is None or len(image) != 2:
         node.fail("only images are supported")

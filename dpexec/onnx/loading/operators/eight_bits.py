@@ -185,7 +185,7 @@ def qlinear_unary(node: Node) -> Any:
 
 @operator("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_pool(node: Node) -> Any:
-    """Means of images, as 8 bits."""
+    """Means over the pixels of images, as 8 bits."""
     if node.attr("channels_last", 0):
         node.fail("channels_last is not supported")
     axes = list(range(2, node.value(0).rank))
@@ -257,7 +257,7 @@ def quantized_attention(node: Node) -> Any:
 
 @operator("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(node: Node) -> Any:
-    """Tensors one behind the other, with one scale."""
+    """Joins tensors along an axis, with one scale."""
     parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
     made = node.concat(parts, node.attr("axis", 0))
     return _scaled_down(node, made, 0)

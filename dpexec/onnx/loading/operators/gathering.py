@@ -75,7 +75,7 @@ def gather_elements(node: Node) -> Any:
 
 @operator("GatherND")
 def gather_nd(node: Node) -> Any:
-    """For each row of coordinates, what lies there."""
+    """The slice at each row of coordinates."""
     batch, places = node.attr("batch_dims", 0), node.cast(node.var(1), VarType.INT64)
     if not isinstance(node.dims(1)[-1], int):
         node.fail("the number of coordinates must be known")
@@ -214,7 +214,7 @@ def unique(node: Node) -> Any:
 
 @operator("Compress")
 def compress(node: Node) -> Any:
-    """What a condition chooses along an axis, or of all elements."""
+    """The elements for which a condition is true, along an axis or of the whole tensor."""
     x, axis = node.var(0), 0
     if "axis" in node.attrs:
         axis = node.axis()

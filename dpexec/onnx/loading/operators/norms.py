@@ -63,7 +63,7 @@ def _standardized(
 
 @operator("InstanceNormalization")
 def instance_norm(node: Node) -> Any:
-    """Every channel of every sample."""
+    """Normalizes every channel of every sample."""
     inputs = {"X": node.var(0), "Scale": node.var(1), "Bias": node.var(2)}
     rank, epsilon = node.value(0).rank, node.attr("epsilon", 1e-5)
     if epsilon > _LARGEST_EPSILON:
@@ -75,7 +75,7 @@ def instance_norm(node: Node) -> Any:
 
 @operator("LayerNormalization")
 def layer_norm(node: Node) -> Any:
-    """The dimensions from an axis on."""
+    """Normalizes over the dimensions from an axis on."""
     axis, x, dims = node.axis(-1), node.var(0), node.dims(0)
     if axis == 0 or node.attr("epsilon", 1e-5) > _LARGEST_EPSILON:
         return _layer_norm_by_hand(node, axis)

@@ -48,7 +48,7 @@ def random_uniform(node: Node) -> Any:
 
 @operator("Bernoulli")
 def bernoulli(node: Node) -> Any:
-    """1 with the chance that the input gives, else 0."""
+    """1 with the probability in the input, else 0."""
     wanted = node.attr("dtype")
     dtype = as_var_type(wanted, f"{node}") if wanted else node.var(0).dtype
     drawn = _drawn(node, "uniform_random", node.dims(0), node.var(0).dtype, min=0.0, max=1.0)

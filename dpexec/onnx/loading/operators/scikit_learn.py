@@ -32,7 +32,7 @@ def _row(node: Node, name: str, like: Variable, default: float) -> Variable:
 
 @operator("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(node: Node) -> Any:
-    """Columns by their numbers."""
+    """Selects columns by their numbers."""
     x, rank = node.var(0), node.value(0).rank
     index = node.reshape(node.cast(node.var(1), VarType.INT64), [-1])
     made = node.add("index_select", {"X": x, "Index": index}, dim=max(rank - 1, 0))
@@ -124,7 +124,7 @@ def labelled(node: Node, places: Variable, labels: list[int]) -> Value:
 
 @operator("LinearRegressor", domain=DOMAIN)
 def linear_regressor(node: Node) -> Any:
-    """Products with coefficients."""
+    """Products of features with coefficients, plus intercepts."""
     return finished(node, _linear(node, node.attr("targets", 1)))
 
 
@@ -142,7 +142,7 @@ def linear_classifier(node: Node) -> Any:
 
 @operator("LabelEncoder", domain=DOMAIN)
 def label_encoder(node: Node) -> Any:
-    """Numbers in place of other numbers."""
+    """Replaces numbers by other numbers."""
     names = [f"{kind}_{dtype}" for kind in ("keys", "values") for dtype in ("int64s", "floats")]
     (keys, values), x = ([node.attr(n) for n in names if node.attr(n)] or [[], []]), node.var(0)
     if not keys or not values:

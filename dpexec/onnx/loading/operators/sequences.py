@@ -125,7 +125,7 @@ def length(node: Node) -> Any:
 
 @operator("ConcatFromSequence")
 def concat(node: Node) -> Any:
-    """All tensors, one behind the other, along an axis that may be new."""
+    """Joins all tensors of a sequence along an axis, which may be new."""
     array, axis = node.value(0).var, node.attrs["axis"]
     if is_array(array):
         new = bool(node.attr("new_axis", 0)) and not node.value(0).scalar

@@ -17,7 +17,7 @@ from dpexec.onnx.loading.node import Node, common_dims, is_one
 
 @operator("Constant")
 def constant(node: Node) -> Any:
-    """Numbers, in one of several attributes."""
+    """A tensor that the node holds in one of several attributes."""
     for name, dtype in (("float", np.float32), ("int", np.int64)):
         for found in (node.attr(f"value_{name}"), node.attr(f"value_{name}s")):
             if found is not None:
@@ -73,7 +73,7 @@ def flatten(node: Node) -> Any:
 
 @operator("Squeeze")
 def squeeze(node: Node) -> Any:
-    """Without axes, all dimensions of 1 go."""
+    """Without axes, all dimensions of 1 are removed."""
     axes, dims = node.integers(1, "axes"), node.dims(0)
     if axes is None:
         if any(isinstance(size, OpenDim) for size in dims):
@@ -99,7 +99,7 @@ def unsqueeze(node: Node) -> Any:
 
 @operator("Transpose")
 def transpose(node: Node) -> Any:
-    """Backwards by default."""
+    """Reverses the axes by default."""
     rank = node.value(0).rank
     order = node.attr("perm", list(range(rank))[::-1])
     return node.transpose(node.var(0), order) if rank > 1 else node.value(0)

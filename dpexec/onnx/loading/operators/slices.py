@@ -155,7 +155,7 @@ def split(node: Node) -> Any:
 
 @operator("Concat")
 def concat(node: Node) -> Any:
-    """One behind the other."""
+    """Joins tensors along an axis."""
     sizes = [node.value(i).shape for i in range(len(node.inputs))]
     axis = node.axis(1 if node.version < 4 else 0)
     filled = [number for number, shape in enumerate(sizes) if shape[axis] != 0]
