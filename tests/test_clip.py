@@ -222,3 +222,29 @@ def test_text_form_is_that_of_fluid(given, text):
 def test_names_of_groups_are_strings(name):
     with pytest.raises(TypeError, match="group_name must be a string"):
         fluid.clip.GradientClipByGlobalNorm(1.0, name)
+
+
+class Halved(clip.GradientClipBase):
+    """A clip of a user, in fluid's way: for ``grad_clip`` and for ``set_gradient_clip``."""
+
+    def _static_clip(self, params_grads):
+        return [(param, grad * 0.5) for param, grad in params_grads]
+
+    def _process_context(self, context, param, grad):
+        context.setdefault("seen", []).append(param.name)
+
+    def _create_operators(self, param, grad):
+        return param, grad * 0.5
+
+
+@pytest.mark.parametrize("by_optimizer", [True, False])
+def test_clips_of_users(by_optimizer):
+    one = fluid.initializer.Constant(1.0)
+    w = fluid.layers.create_parameter([2], "float32", default_initializer=one)
+    if not by_optimizer:
+        clip.set_gradient_clip(Halved())
+    optimizer = fluid.optimizer.SGD(1.0, grad_clip=Halved() if by_optimizer else None)
+    optimizer.minimize(fluid.layers.reduce_sum(w))
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    assert executor.run(fetch_list=[w])[0].tolist() == [0.5, 0.5]

@@ -115,6 +115,24 @@ class GradientClipBase:
             clipped.append((param, new_grad))
         return clipped
 
+    def _process_context(self, context: Groups, param: Any, grad: Variable) -> None:
+        """Look at one gradient before :meth:`_create_operators` clips it.
+
+        ``set_gradient_clip`` leads here; users' classes override both, as in fluid.
+
+        Args:
+            context: what clips of the same program share.
+            param: a parameter.
+            grad: its gradient.
+        """
+        self._context = context
+        self._open(context)
+        self._prepare(grad, context)
+
+    def _create_operators(self, param: Any, grad: Variable) -> ParamGrad:
+        """The parameter and its clipped gradient."""
+        return param, self._apply(grad, self._context)
+
     def _open(self, groups: Groups) -> None:
         """Append the operators that do not depend on gradients."""
 

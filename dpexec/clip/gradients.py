@@ -301,15 +301,14 @@ def append_gradient_clip_ops(param_grads: list[ParamGrad]) -> list[ParamGrad]:
         clip = clips.get(param.name)
         if clip is not None:
             with updates_of(param, grad), name_scope("gradient_clip_@CLIP"):
-                clip._open(groups)
-                clip._prepare(grad, groups)
+                clip._process_context(context=groups, param=param, grad=grad)
     prepared = len(block.ops)
     clipped = []
     for param, grad in param_grads:
         clip = clips.get(param.name)
         if clip is not None:
             with updates_of(param, grad), name_scope("graident_clip_@CLIP"):  # spelled so in fluid
-                grad = clip._apply(grad, groups)
+                param, grad = clip._create_operators(param=param, grad=grad)
         clipped.append((param, grad))
     name_clipped_gradients(block, start, clipped, prepared)
     return clipped
