@@ -82,16 +82,22 @@ CHANGED: dict[str, Any] = {
 def old_numpy_names() -> Iterator[None]:
     """Inside the with block, add names of `REMOVED` to NumPy, and replace those in `CHANGED`.
 
+    Numbers in lists are printed without their types, as in files that scripts write and read.
+
     Example:
         >>> with old_numpy_names():
         ...     np.zeros(2, dtype=np.float).dtype
         dtype('float64')
+        >>> with old_numpy_names():
+        ...     print([np.float32(0.5)])
+        [0.5]
     """
     missing = [name for name in REMOVED if name not in vars(np)]
     now = {name: getattr(np, name) for name in CHANGED}
     vars(np).update({name: REMOVED[name] for name in missing}, **CHANGED)
     try:
-        yield
+        with np.printoptions(legacy="1.25"):
+            yield
     finally:
         vars(np).update(now)
         for name in missing:

@@ -153,6 +153,7 @@ def test_removed_names_of_numpy_are_there_for_a_while():
         assert np.arange(2, dtype=int).tolist() == [0, 1]
         assert np.in1d([1, 4], [[4, 5]]).tolist() == [False, True]  # noqa: NPY201
         assert np.asscalar(np.ones(1)) == 1.0
+        assert repr([np.float32(0.5), np.int64(3)]) == "[0.5, 3]"
     assert {"int", "asscalar", "Inf"}.isdisjoint(vars(np))
 
 
