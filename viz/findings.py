@@ -14,7 +14,7 @@ from dpexec.viz.measured.contention import Contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import between
+from dpexec.viz.measured.shares import between, meeting
 from dpexec.viz.measured.step_parts import why_longer
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
@@ -82,7 +82,14 @@ class Findings(View):
         crowded = str(Contention(schedule))
         if crowded:
             self.notes.append(crowded)
-        self._between = between(self.analysis.steps[self.analysis.left_out :])
+        counted_steps = self.analysis.steps[self.analysis.left_out :]
+        if meeting(counted_steps) >= _MUCH:
+            self.notes.insert(
+                0,
+                f"For {percent(meeting(counted_steps))} of the whole time, this trainer waits for "
+                "others to begin a step; all other figures are about the rest.",
+            )
+        self._between = between(counted_steps)
         if self._between >= _MUCH:
             self.notes.insert(
                 0,

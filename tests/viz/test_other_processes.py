@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dpexec.viz.compare import compare
 from dpexec.viz.findings import analyse
 from dpexec.viz.measured.critical_path import critical_path
 from dpexec.viz.measured.schedule import Schedule
@@ -79,6 +80,17 @@ def test_work_that_ends_late_in_the_wait_is_what_was_waited_for():
     assert path.links[1].device == 1
 
 
+def test_time_in_which_others_have_not_begun_a_step_is_not_the_scripts():
+    """Of 3 seconds between steps, 2 are waits for others."""
+    made = waiting(3, waited=3.5)
+    made.meta["meetings"] = [[10.0 * step + 8, 10.0 * step + 10] for step in range(3)]
+    found = analyse(made)
+    texts = [str(one) for one in found.analysis.advice]
+    assert any(text.startswith("for 15% of the whole time, this trainer waits") for text in texts)
+    assert any(text.startswith("7.4% of the whole time passes between the steps") for text in texts)
+    assert compare(made, made)._rhythms[0].between.median == pytest.approx(1.0)
+
+
 def sleeping():
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -108,6 +120,8 @@ def test_trainers_say_for_whom_they_waited(monkeypatch):
     assert len(waited) == 2 and {args["for"] for args in waited} == {"trainer 1"}
     for args in waited:
         assert args["waited"] == pytest.approx(slow - fast, abs=0.05)
+    for trainer in trainers:  # they also met before each step
+        assert len(trainer.compiled.trace.meta["meetings"]) >= 2
     share = early.analysis.path.parts["straggler"] / early.analysis.path.seconds
     assert share > 0.4 and late.analysis.path.parts["straggler"] < 0.4 * slow
 

@@ -96,11 +96,13 @@ class StepTime:
         step: Its number.
         seconds: Seconds from its first event to its last.
         gap: Seconds until the next step began; None after the last one.
+        met: Seconds of the gap in which it waited for other trainers to begin the next step.
     """
 
     step: int
     seconds: float
     gap: float | None
+    met: float = 0.0
 
 
 def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -> Counter[str]:
@@ -113,7 +115,22 @@ def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -
 
 
 def between(steps: Sequence[StepTime]) -> float:
-    """Return the share of the whole time that passes between some steps."""
-    gaps = sum(step.gap or 0.0 for step in steps)
-    whole = gaps + sum(step.seconds for step in steps)
-    return gaps / whole if whole else 0.0
+    """Return the share of the whole time that passes between some steps, without `meeting`."""
+    gaps = sum((step.gap or 0.0) - step.met for step in steps)
+    return _of_all(gaps, steps)
+
+
+def meeting(steps: Sequence[StepTime]) -> float:
+    """Return the share of the whole time in which a trainer waits for others to begin steps."""
+    return _of_all(sum(step.met for step in steps), steps)
+
+
+def _of_all(seconds: float, steps: Sequence[StepTime]) -> float:
+    whole = sum(step.seconds + (step.gap or 0.0) for step in steps)
+    return seconds / whole if whole else 0.0
+
+
+def met(schedule: Schedule, start: float, stop: float) -> float:
+    """Return the seconds of a span in which a trainer waited for others to begin a step."""
+    spans = schedule.trace.meta.get("meetings") or ()
+    return sum(max(0.0, min(end, stop) - max(begun, start)) for begun, end in spans)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.shares import met
 from dpexec.viz.tuning.confidence import Sure, sure
 
 
@@ -15,7 +16,7 @@ class Rhythm:
 
     Args:
         each: Seconds from the begin of a step to that of the next.
-        between: Seconds from its end to the begin of the next.
+        between: Seconds from its end to the begin of the next, without waits for other trainers.
         count: The number of pairs of steps.
     """
 
@@ -28,5 +29,8 @@ class Rhythm:
         """Return that of the counted steps of a run; zeros for a single step."""
         pairs = list(pairwise(schedule.counted))
         each = [later.start - step.start for step, later in pairs]
-        between = [max(0.0, later.start - step.stop) for step, later in pairs]
+        between = [
+            max(0.0, later.start - step.stop - met(schedule, step.stop, later.start))
+            for step, later in pairs
+        ]
         return cls(sure(each or [0.0]), sure(between or [0.0]), len(pairs))

@@ -12,6 +12,7 @@ from dpexec.engine.compile.bindings.notes import CodeNotes
 from dpexec.engine.core.places import available_cpus
 from dpexec.engine.core.version import __version__
 from dpexec.engine.graph.describe import describe
+from dpexec.engine.run.trainers.exchange import TrainerExchange
 from dpexec.engine.trace.events import Allocation, Trace
 from dpexec.engine.trace.processors import samples
 from dpexec.engine.trace.recorder import Recorder
@@ -43,8 +44,7 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
     add_kernels(graph, binding, isinstance(latest, CodeNotes), isinstance(engine.scheduler, str))
     trace = recorder.trace(graph, **_facts(engine))
     if isinstance(engine.scheduler, str):  # else the workers' threads do the work
-        waits = samples.between(*trace.span)
-        trace = replace(trace, meta={**trace.meta, **({"processors": waits} if waits else {})})
+        trace = replace(trace, meta={**trace.meta, **_waits(engine, *trace.span)})
     shared = engine.compilation.options.shared_memory or len(engine.places) == 1
     standing = _standing(binding, shared, trace.span[0])
     return replace(trace, memory=(*standing, *trace.memory))
@@ -85,6 +85,17 @@ def _facts(engine: Engine) -> dict[str, Any]:
         "mode": engine.graph.mode,
         "native": dict(engine.compilation.native),
     }
+
+
+def _waits(engine: Engine, start: float, stop: float) -> dict[str, Any]:
+    """Waits of this process for processors, and for other trainers to begin a step."""
+    found: dict[str, Any] = {"processors": samples.between(start, stop)}
+    if isinstance(engine.runner.agreement, TrainerExchange):
+        met = [(begun * 1e-9, end * 1e-9) for begun, end in engine.runner.agreement.meetings]
+        found["meetings"] = [
+            [round(begun, 6), round(end, 6)] for begun, end in met if start <= begun <= stop
+        ]
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _standing(binding: Binding, shared: bool, time: float) -> Iterator[Allocation]:

@@ -140,7 +140,8 @@ class Trace:
         events: The events.
         meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...; "processors",
             rows of three numbers of seconds: when, and how long the process's threads had worked
-            and had waited for a processor until then.
+            and had waited for a processor until then; "meetings", rows of two numbers of seconds:
+            from when until when this trainer waited for others to begin a step.
         graph: The graph in the file format "dpexec.graph"; nodes of events refer to it.
         memory: Allocations and releases, in order of time.
 

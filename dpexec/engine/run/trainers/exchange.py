@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,9 @@ from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.program import Program
 
 __all__ = ["TrainerExchange"]
+
+
+_MEETINGS = 4096
 
 
 @dataclass
@@ -85,6 +89,8 @@ class TrainerExchange:
     Attributes:
         party: as given.
         group: the same, for collectives.
+        meetings: from when until when it waited for the others to begin a step, in nanoseconds; the
+            latest ones.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class TrainerExchange:
         self._wide: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
         self._sums: LimitedCache[int, StepSums] = LimitedCache(limit_of("sums among trainers"))
         self._agreed: deque[_Step] = deque()
+        self.meetings: deque[tuple[int, int]] = deque(maxlen=_MEETINGS)
         self._step: _Step
 
     # ---- before steps
@@ -153,7 +160,9 @@ class TrainerExchange:
         told = self._told_of(binding)
         same = [run, len(feeds.samples), told.digest]
         own = [*same, sum(feeds.samples), *told.rows.values()]
+        began = time.perf_counter_ns()
         heard = self.party.tell_numbers(own, f"the begin of run {run}", self._limit)
+        self.meetings.append((began, time.perf_counter_ns()))
         for rank, words in enumerate(heard):
             for what, mine, theirs in zip(_AGREED, same, words, strict=False):
                 if mine != theirs:
