@@ -5,6 +5,8 @@ import threading
 import pytest
 from distributed import Client, Event
 
+from dpexec.engine.cluster.client import replica_group
+from dpexec.engine.cluster.worker.departure import LOOK_OF_OURS
 from dpexec.engine.cluster.worker.side_by_side import helpers, side_by_side
 from tests.distributed.nets import NETS
 from tests.engine.run.nets import AllReduce, Reduce, assert_same_bits, train
@@ -56,10 +58,19 @@ def executing(dask_worker):
     return len(dask_worker.state.executing)
 
 
+def forget_slots(dask_worker):
+    """As a worker that has not trained yet."""
+    look = dask_worker.periodic_callbacks.pop(LOOK_OF_OURS, None)
+    dask_worker.extensions.pop(LOOK_OF_OURS, None)
+    if look is not None:
+        look.stop()
+
+
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])
-def test_long_tasks_of_the_user_are_not_waited_for(pair, expected, collectives):
+def test_long_tasks_of_the_user_are_not_waited_for(pair, expected, monkeypatch, collectives):
     """And no more of them run meanwhile than a worker has threads."""
-    train(*NETS["mlp"](1), 2, scheduler=pair)  # workers that know dpexec
+    monkeypatch.setattr(replica_group, "_IMPORT", 0.1)
+    pair.run(forget_slots)
     end = Event(f"end-{collectives}", client=pair)
     workers = [*pair.nthreads()] * 2
     waiting = [pair.submit(wait_for, end.name, workers=[w], pure=False) for w in workers]

@@ -23,6 +23,7 @@ from dpexec.engine.cluster.client.who_has import common_step, having
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.messages import Epoch, NewBinding
 from dpexec.engine.cluster.worker import state as cluster_state
+from dpexec.engine.cluster.worker.departure import hold_until_closed
 from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.state import Held
 from dpexec.engine.cluster.worker.worker import rehearse
@@ -36,6 +37,8 @@ from dpexec.engine.run.fetch import host_copy
 __all__ = ["ReplicaGroup"]
 
 _LOOK = 1.0  # seconds between looks at who has joined or left
+
+_IMPORT = 1.5  # seconds in which most workers have imported dpexec
 
 _NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
 """Parameters come from the scope, so dask's advice to load data on the workers does not apply."""
@@ -260,6 +263,8 @@ class ReplicaGroup:
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
         args = cluster_state.setup, step, self._spec, list(self.homes.workers)
         futures = [self._submit(worker, *args) for worker in homes]
+        if not self._contact.ended(futures, _IMPORT):  # or others' tasks have all threads
+            self._contact.reach(hold_until_closed, homes=homes, what="to make room for replicas")
         self._contact.gather(futures, homes, "to make room for replicas")
 
     def _welcome(self, worker: str, devices: Sequence[int], step: int) -> None:

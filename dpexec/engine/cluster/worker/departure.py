@@ -33,11 +33,11 @@ _POLL = 0.002  # seconds between looks at whether tasks have ended
 _NEVER = -1  # number of an epoch that no task has
 
 
-def hold_until_closed(worker: Any) -> None:
-    """Let a dask worker hand on and then forget its state of runs when it is closed."""
-    if LOOK_OF_OURS not in worker.extensions:
-        worker.extensions[LOOK_OF_OURS] = holdings = _Holdings(worker)
-        worker.loop.add_callback(holdings.watch)
+def hold_until_closed(dask_worker: Any) -> None:
+    """Let a worker hand on and then forget its state of runs when it is closed, and begin tasks."""
+    if LOOK_OF_OURS not in dask_worker.extensions:
+        dask_worker.extensions[LOOK_OF_OURS] = holdings = _Holdings(dask_worker)
+        dask_worker.loop.add_callback(holdings.watch)
 
 
 class _Holdings:
