@@ -144,14 +144,19 @@ class Graph:
     def _attribute(self, proto: Any, node: str) -> Any:
         if proto.ref_attr_name:
             raise UnsupportedError(f"attribute {proto.name} of {node!r} has no value")
-        value = onnx.helper.get_attribute_value(proto)
+        try:
+            value = onnx.helper.get_attribute_value(proto)
+        except ValueError as error:
+            raise LoadError(f"attribute {proto.name} of {node!r} is damaged: {error}") from error
         if isinstance(value, float):
             return _shortest(value)
         if isinstance(value, onnx.TensorProto):
             return array_of(value, self.folder, f"attribute {proto.name} of {node!r}")
         if isinstance(value, bytes):
             return value.decode()
-        if isinstance(value, onnx.GraphProto | onnx.SparseTensorProto | int):
+        if value is None:
+            raise LoadError(f"attribute {proto.name} of {node!r} has no type")
+        if isinstance(value, onnx.GraphProto | onnx.SparseTensorProto | onnx.TypeProto | int):
             return value
         return [
             v.decode() if isinstance(v, bytes) else _shortest(v) if isinstance(v, float) else v

@@ -21,6 +21,7 @@ __all__ = ["Inferred", "infer", "prepare", "read"]
 _OLDEST = 7
 _REQUIRED = onnx.defs.OpSchema.FormalParameterOption.Single
 _UNLIMITED = 2**31 - 1
+_LARGEST_SIZE = 2**48
 _SHOWN = 4  # how many nodes of each unsupported operator an error names
 
 
@@ -105,6 +106,7 @@ def prepare(model: Any) -> Any:
     if model.functions:
         _agree(model, version)
         model = inliner.inline_local_functions(model)
+    _require_sizes(model)
     _require_inputs(model)
     _sort(model.graph)
     wanted = {
@@ -190,6 +192,18 @@ def _reads(node: Any) -> Iterator[str]:
             for each in inner.node:
                 yield from _reads(each)
             yield from (info.name for info in inner.output)
+
+
+def _require_sizes(model: Any) -> None:
+    """Check the sizes that a model declares: onnx's inference computes for minutes with some.
+
+    Raises:
+        LoadError: a size is beyond any memory.
+    """
+    for info in _infos(model.graph):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_value > _LARGEST_SIZE:
+                raise LoadError(f"{info.name} has the size {dim.dim_value:,} along an axis")
 
 
 def _require_inputs(model: Any) -> None:

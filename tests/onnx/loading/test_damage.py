@@ -131,6 +131,18 @@ def test_two_nodes_with_one_output():
         load(model(nodes, X, Y))
 
 
+def test_sizes_beyond_any_memory_and_attributes_without_a_type():
+    """The inference of onnx would compute with the first for minutes."""
+    made = net()
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2**62
+    with pytest.raises(LoadError, match="x has the size 4,611"):
+        load(made)
+    made = net()
+    made.graph.node[2].attribute[0].type = 0
+    with pytest.raises(LoadError, match="_branch of 'b' has no type"):
+        load(made)
+
+
 def test_a_file_of_more_than_two_gigabytes(tmp_path):
     path = tmp_path / "large.onnx"
     with path.open("wb") as file:
