@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from dpexec.viz.findings_svg import render
@@ -219,6 +219,14 @@ class Findings(View):
                 found.append(
                     f"Step {step.number} took {seconds_text(step.seconds)}: "
                     f"{seconds_text(more)} more than the typical one for {name}."
+                )
+        pairs = pairwise(self.analysis.steps)
+        slow = sorted((-before.prepared, after.step) for before, after in pairs)
+        for seconds, number in sorted(slow[:_SLOW], key=lambda pair: pair[1]):
+            if -seconds > median:
+                found.append(
+                    f"Before step {number}, preparing it took {seconds_text(-seconds)}: the shape of "
+                    "its batch was new, or came for the second time."
                 )
         return found
 

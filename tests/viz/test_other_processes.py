@@ -89,6 +89,14 @@ def test_time_in_which_others_have_not_begun_a_step_is_not_the_scripts():
     assert any(text.startswith("for 15% of the whole time, this trainer waits") for text in texts)
     assert any(text.startswith("7.4% of the whole time passes between the steps") for text in texts)
     assert compare(made, made)._rhythms[0].between.median == pytest.approx(1.0)
+    made.meta["meetings"] = []
+    made.meta["preparing"] = [[8.0, 9.5], [18.0, 19.0]]
+    found = analyse(made)
+    assert "Before step" not in str(found)  # it takes less than a step
+    assert any("steps are prepared for batches" in str(one) for one in found.analysis.advice)
+    made.meta["preparing"] = [[-5.0, 9.5]]
+    made.meta["preparing"][0][0] = 7.0
+    assert [step.prepared for step in analyse(made).analysis.steps] == [2.5, 0.0, 0.0]
 
 
 def sleeping():

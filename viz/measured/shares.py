@@ -97,12 +97,14 @@ class StepTime:
         seconds: Seconds from its first event to its last.
         gap: Seconds until the next step began; None after the last one.
         met: Seconds of the gap in which it waited for other trainers to begin the next step.
+        prepared: Seconds of the gap in which the next step was prepared for a batch of a new shape.
     """
 
     step: int
     seconds: float
     gap: float | None
     met: float = 0.0
+    prepared: float = 0.0
 
 
 def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -> Counter[str]:
@@ -115,8 +117,8 @@ def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -
 
 
 def between(steps: Sequence[StepTime]) -> float:
-    """Return the share of the whole time that passes between some steps, without `meeting`."""
-    gaps = sum((step.gap or 0.0) - step.met for step in steps)
+    """Return the share of the whole time that the script takes between some steps."""
+    gaps = sum((step.gap or 0.0) - step.met - step.prepared for step in steps)
     return _of_all(gaps, steps)
 
 
@@ -125,12 +127,22 @@ def meeting(steps: Sequence[StepTime]) -> float:
     return _of_all(sum(step.met for step in steps), steps)
 
 
+def preparing(steps: Sequence[StepTime]) -> float:
+    """Return the share of the whole time in which steps are prepared for batches of new shapes."""
+    return _of_all(sum(step.prepared for step in steps), steps)
+
+
 def _of_all(seconds: float, steps: Sequence[StepTime]) -> float:
     whole = sum(step.seconds + (step.gap or 0.0) for step in steps)
     return seconds / whole if whole else 0.0
 
 
-def met(schedule: Schedule, start: float, stop: float) -> float:
-    """Return the seconds of a span in which a trainer waited for others to begin a step."""
-    spans = schedule.trace.meta.get("meetings") or ()
+def apart(schedule: Schedule, start: float, stop: float) -> float:
+    """Return the seconds of a span between steps that are not the script's."""
+    return sum(during(schedule, start, stop, what) for what in ("meetings", "preparing"))
+
+
+def during(schedule: Schedule, start: float, stop: float, what: str) -> float:
+    """Return the seconds of a span with "meetings" or "preparing", as the trace tells them."""
+    spans = schedule.trace.meta.get(what) or ()
     return sum(max(0.0, min(end, stop) - max(begun, start)) for begun, end in spans)

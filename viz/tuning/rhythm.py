@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import met
+from dpexec.viz.measured.shares import apart
 from dpexec.viz.tuning.confidence import Sure, sure
 
 
@@ -16,7 +16,7 @@ class Rhythm:
 
     Args:
         each: Seconds from the begin of a step to that of the next.
-        between: Seconds from its end to the begin of the next, without waits for other trainers.
+        between: Seconds from its end to the begin of the next, less what is not the script's.
         count: The number of pairs of steps.
     """
 
@@ -30,7 +30,7 @@ class Rhythm:
         pairs = list(pairwise(schedule.counted))
         each = [later.start - step.start for step, later in pairs]
         between = [
-            max(0.0, later.start - step.stop - met(schedule, step.stop, later.start))
+            max(0.0, later.start - step.stop - apart(schedule, step.stop, later.start))
             for step, later in pairs
         ]
         return cls(sure(each or [0.0]), sure(between or [0.0]), len(pairs))

@@ -18,6 +18,7 @@ from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.trace.preparing import preparing
 
 __all__ = ["BindingCache"]
 
@@ -108,7 +109,8 @@ class BindingCache:
         key = (plan, feeds.shapes, merged, self._replicas.forms)
         binding = self._kept.get(key)
         if binding is None:
-            binding = self._binder.bind(plan, feeds, merged)
+            with preparing():
+                binding = self._binder.bind(plan, feeds, merged)
         self._kept[key] = self._kept.pop(key, binding)  # the latest used is last
         if len(self._kept) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._kept[next(iter(self._kept))]
@@ -116,5 +118,6 @@ class BindingCache:
 
     def _make_plan(self, key: PlanKey) -> Plan:
         check_fetch_names(self._graph.program.global_block(), key.fetch)
-        plan = self._plans[key] = self._compilation.plan(self._graph, key)
+        with preparing():
+            plan = self._plans[key] = self._compilation.plan(self._graph, key)
         return plan

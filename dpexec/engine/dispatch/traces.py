@@ -13,6 +13,7 @@ from dpexec.engine.core.places import available_cpus
 from dpexec.engine.core.version import __version__
 from dpexec.engine.graph.describe import describe
 from dpexec.engine.run.trainers.exchange import TrainerExchange
+from dpexec.engine.trace import preparing
 from dpexec.engine.trace.events import Allocation, Trace
 from dpexec.engine.trace.processors import samples
 from dpexec.engine.trace.recorder import Recorder
@@ -88,13 +89,13 @@ def _facts(engine: Engine) -> dict[str, Any]:
 
 
 def _waits(engine: Engine, start: float, stop: float) -> dict[str, Any]:
-    """Waits of this process for processors, and for other trainers to begin a step."""
+    """Waits for processors and for other trainers, and when steps were prepared."""
+    agreement = engine.runner.agreement
+    meetings = agreement.meetings if isinstance(agreement, TrainerExchange) else ()
     found: dict[str, Any] = {"processors": samples.between(start, stop)}
-    if isinstance(engine.runner.agreement, TrainerExchange):
-        met = [(begun * 1e-9, end * 1e-9) for begun, end in engine.runner.agreement.meetings]
-        found["meetings"] = [
-            [round(begun, 6), round(end, 6)] for begun, end in met if start <= begun <= stop
-        ]
+    for name, spans in (("meetings", meetings), ("preparing", preparing.spans)):
+        times = [[round(each * 1e-9, 6) for each in span] for span in spans]
+        found[name] = [[begun, end] for begun, end in times if start <= begun <= stop]
     return {name: rows for name, rows in found.items() if rows}
 
 

@@ -17,6 +17,7 @@ from dpexec.engine.core import tensors
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
+from dpexec.engine.trace.preparing import preparing
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.code_step import CodeStep
@@ -129,7 +130,8 @@ class WholeCode:
             from dpexec.engine.compile.bindings.code_step import code_step
 
             threads = self._team(binding.plan).size
-            code = code_step(binding, feeds, threads, self._store, sums)
+            with preparing():
+                code = code_step(binding, feeds, threads, self._store, sums)
             self.made[home] = code
         if code is not None and binding.rows:
             code.resize(binding)

@@ -18,7 +18,7 @@ from dpexec.viz.measured.advising.waits import (
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait, between, meeting
+from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait, between, meeting, preparing
 from dpexec.viz.measured.turns import asleep
 from dpexec.viz.measured.what_if import Effect, WhatIf
 from dpexec.viz.pages.units import percent, seconds_text
@@ -186,6 +186,13 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
         f"{percent(share)} of the whole time passes between the steps, outside of this program: "
         "other programs run, batches are read, or the script works; a DataLoader with "
         "use_double_buffer reads while steps run",
+        (),
+        share,
+    )
+    share = preparing(steps)
+    yield Advice(
+        f"for {percent(share)} of the whole time, steps are prepared for batches of new shapes: "
+        "batches of few different shapes need less of it",
         (),
         share,
     )
