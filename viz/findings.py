@@ -225,8 +225,8 @@ class Findings(View):
         for seconds, number in sorted(slow[:_SLOW], key=lambda pair: pair[1]):
             if -seconds > median:
                 found.append(
-                    f"Before step {number}, preparing it took {seconds_text(-seconds)}: the shape of "
-                    "its batch was new, or came for the second time."
+                    f"Before step {number}, preparing it took {seconds_text(-seconds)}: the shape "
+                    "of its batch was new, or came for the second time."
                 )
         return found
 
