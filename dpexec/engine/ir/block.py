@@ -145,7 +145,8 @@ class Block:
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
         """Make a parameter in the global block; arguments as for :class:`Parameter`.
 
-        If a parameter of that name and shape exists, it is returned: the weights are shared.
+        If a parameter of that name and shape exists, it is returned: the weights are shared, and
+        trained as the last one of their declarations says.
 
         Raises:
             ValueError: the name is taken by something of another shape or type.
@@ -158,6 +159,7 @@ class Block:
             param = _redeclared(block.vars[name], {**kwargs, "persistable": True})
             if not isinstance(param, Parameter):
                 raise AssertionError(f"{name} is a variable, not a parameter")
+            param.set_training(**{k: v for k, v in kwargs.items() if k in _TRAINING})
             initialized = any(name in op.output_arg_names for op in block.ops)
         else:
             param = Parameter(block, *args, **kwargs)
@@ -304,6 +306,10 @@ def _names_outside(block: Block, name: str) -> bool:
     if name in block.vars or (forward >= 0 and name in block.program.blocks[forward].vars):
         return False
     return block._find_var_recursive(name) is not None
+
+
+_TRAINING = ("trainable", "optimize_attr", "regularizer", "do_model_average", "is_distributed")
+"""Arguments of :meth:`Parameter.set_training`."""
 
 
 def _redeclared(var: Variable, given: Mapping[str, Any]) -> Any:

@@ -228,10 +228,21 @@ class Parameter(Variable):
             )
         kwargs["persistable"] = True
         super().__init__(block, type=type, shape=shape, dtype=dtype, **kwargs)
+        self.gradient_clip_attr = gradient_clip_attr
+        self.initializer = initializer
+        self.set_training(trainable, optimize_attr, regularizer, do_model_average, is_distributed)
+
+    def set_training(
+        self,
+        trainable: bool = True,
+        optimize_attr: dict[str, float] | None = None,
+        regularizer: Any = None,
+        do_model_average: bool | None = None,
+        is_distributed: bool = False,
+    ) -> None:
+        """How it is trained. What its last declaration says counts, as in Paddle."""
         self.trainable = trainable
         self.optimize_attr = {"learning_rate": 1.0} if optimize_attr is None else optimize_attr
         self.regularizer = regularizer
         self.do_model_average = do_model_average
-        self.gradient_clip_attr = gradient_clip_attr
         self.is_distributed = is_distributed
-        self.initializer = initializer

@@ -141,3 +141,16 @@ def test_slots_that_an_operator_leaves_empty_hold_nothing():
         op.input("Other")
     with pytest.raises(fluid.core.EnforceNotMet, match="conv2d has no output Bias, only"):
         op.output("Bias")
+
+
+def test_the_last_declaration_of_a_parameter_says_how_it_is_trained():
+    decay = fluid.regularizer.L2Decay(0.5)
+    one, two = (fluid.initializer.Constant(value) for value in (1.0, 2.0))
+    first = fluid.ParamAttr("w", initializer=one, trainable=False)
+    last = fluid.ParamAttr("w", initializer=two, learning_rate=0.5, regularizer=decay)
+    w, again = (fluid.layers.create_parameter([2], "float32", attr=a) for a in (first, last))
+    assert again is w and w.trainable
+    fluid.optimizer.SGD(1.0).minimize(fluid.layers.reduce_sum(w))
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    assert executor.run(fetch_list=["w"])[0].tolist() == [0.25] * 2  # 1 - 0.5 * (1 + 0.5 * 1)
