@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import warnings
 from collections.abc import Sequence
@@ -121,13 +122,17 @@ def _by_dynamo(module: Any, examples: tuple[Any, ...], path: Path, names: list[s
     import torch
 
     batch = torch.export.Dim("batch")
+    shapes: Any = tuple({0: batch} for _ in examples)
+    taken = inspect.signature(module.forward).parameters.values()
+    if any(parameter.kind == parameter.VAR_POSITIONAL for parameter in taken):
+        shapes = (shapes,)  # all examples are one argument
     with _quiet():
         torch.onnx.export(
             module,
             examples,
             str(path),
             input_names=names,
-            dynamic_shapes=tuple({0: batch} for _ in examples),
+            dynamic_shapes=shapes,
             external_data=False,
             optimize=False,  # it folds normalizations and transposed weights
             dynamo=True,

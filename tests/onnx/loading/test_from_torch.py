@@ -52,6 +52,20 @@ def test_weights_have_their_names_and_move_both_ways(exporter):
         np.testing.assert_allclose(made, net(x).detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_any_number_of_arguments(exporter):
+    class Total(torch.nn.Module):
+        def forward(self, *parts):
+            return sum(parts)
+
+    with fluid.scope_guard(fluid.Scope()):
+        examples = torch.randn(2, 3), torch.randn(2, 3)
+        program, feeds, fetches = fluid.from_torch(Total(), examples, exporter=exporter)
+        feed = {name: np.ones((5, 3), "float32") for name in feeds}
+        [made] = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=fetches)
+    assert made.tolist() == [[2, 2, 2]] * 5
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="exporter must be"):
         fluid.from_torch(module(), torch.randn(2, 1, 4, 4), exporter="onnx")

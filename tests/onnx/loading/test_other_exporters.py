@@ -224,6 +224,18 @@ def test_support_vectors(kind):
     compare(of_scikit_learn(nodes, {"y": FLOAT, "z": FLOAT}), {"x": normal(5, 3)})
 
 
+@pytest.mark.parametrize("counts", [[3, 2], [2, 1, 2, 3]])
+def test_votes_of_support_vectors(counts):
+    many, every = len(counts), sum(counts)
+    node = ml(
+        "SVMClassifier", ["x"], ["label", "s"], classlabels_ints=[4, 7, 9, 11][:many],
+        coefficients=normal(every * (many - 1)).tolist(), kernel_params=[0.3, 0.1, 3.0],
+        kernel_type="RBF", rho=normal(many * (many - 1) // 2).tolist(), vectors_per_class=counts,
+        support_vectors=normal(3 * every).tolist(),
+    )  # fmt: skip
+    compare(of_scikit_learn([node], {"label": INT64, "s": FLOAT}), {"x": normal(9, 3)})
+
+
 def test_categories_of_scikit_learn_become_columns():
     nodes = [ml("OneHotEncoder", ["x"], ["y"], cats_int64s=[3, 1, 2], zeros=1)]
     compare(

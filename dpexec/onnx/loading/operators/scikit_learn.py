@@ -190,6 +190,38 @@ def support_vectors(node: Node) -> Any:
     return node.scaled(inside, 2.0, -1.0)
 
 
+@operator("SVMClassifier", domain=DOMAIN)
+def support_vector_classifier(node: Node) -> Any:
+    """Votes of all pairs of classes, without probabilities; words become their numbers."""
+    counts, labels = node.attr("vectors_per_class") or [], class_labels(node)
+    if node.attr("prob_a") or not counts or node.attr("post_transform", "NONE") != "NONE":
+        node.fail("probabilities and linear models are not supported, only votes of pairs")
+    x, many = numbers_of(node), len(counts)
+    dtype = to_numpy(x.dtype)
+    vectors = np.asarray(node.attr("support_vectors"), dtype).reshape(sum(counts), -1)
+    given = np.asarray(node.attr("coefficients"), dtype).reshape(many - 1, -1)
+    pairs = [(i, j) for i in range(many) for j in range(i + 1, many)]
+    ends = np.cumsum(counts)
+    weights = np.zeros((sum(counts), len(pairs)), dtype)
+    for k, (i, j) in enumerate(pairs):
+        for own, other in ((i, j - 1), (j, i)):
+            part = slice(ends[own] - counts[own], ends[own])
+            weights[part, k] = given[other, part]
+    alike, matrix = _kernel(node, x, vectors), node.builder.constant(weights, node.prefix)
+    products = node.add("mul", {"X": alike, "Y": matrix}, x_num_col_dims=1)
+    scores = node.binary("elementwise_add", products, _row(node, "rho", x, 0.0))
+    first = node.cast(node.binary("greater_than", scores, node.number(0, x.dtype)), x.dtype)
+    # A pair's vote goes to its first class if the score is positive, else to the second.
+    table = np.array([[(c == i) - (c == j) for c in range(many)] for i, j in pairs], dtype)
+    least = np.array([sum(c == j for _, j in pairs) for c in range(many)], dtype)
+    votes = node.add("mul", {"X": first, "Y": node.builder.constant(table, node.prefix)})
+    votes = node.binary("elementwise_add", votes, node.builder.constant(least, node.prefix))
+    best = node.cast(node.add("arg_max", {"X": votes}, axis=1, keepdims=False), VarType.INT64)
+    if many == 2:
+        scores = node.concat([node.scaled(scores, -1.0), scores], 1)
+    return [labelled(node, best, labels), scores]
+
+
 def _kernel(node: Node, x: Variable, vectors: np.ndarray[Any, Any]) -> Variable:
     """How alike each sample and each support vector are."""
     kind = node.attr("kernel_type", "LINEAR")
