@@ -123,9 +123,10 @@ def _by_dynamo(module: Any, examples: tuple[Any, ...], path: Path, names: list[s
 
     batch = torch.export.Dim("batch")
     shapes: Any = tuple({0: batch} for _ in examples)
-    taken = inspect.signature(module.forward).parameters.values()
-    if any(parameter.kind == parameter.VAR_POSITIONAL for parameter in taken):
-        shapes = (shapes,)  # all examples are one argument
+    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:  # which is one argument to torch.export
+        count = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+        shapes = (*shapes[:count], shapes[count:])
     with _quiet():
         torch.onnx.export(
             module,

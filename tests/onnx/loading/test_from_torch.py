@@ -55,15 +55,15 @@ def test_weights_have_their_names_and_move_both_ways(exporter):
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_any_number_of_arguments(exporter):
     class Total(torch.nn.Module):
-        def forward(self, *parts):
-            return sum(parts)
+        def forward(self, first, *more):
+            return first + sum(more)
 
     with fluid.scope_guard(fluid.Scope()):
-        examples = torch.randn(2, 3), torch.randn(2, 3)
+        examples = tuple(torch.randn(2, 3) for _ in range(3))
         program, feeds, fetches = fluid.from_torch(Total(), examples, exporter=exporter)
         feed = {name: np.ones((5, 3), "float32") for name in feeds}
         [made] = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=fetches)
-    assert made.tolist() == [[2, 2, 2]] * 5
+    assert made.tolist() == [[3, 3, 3]] * 5
 
 
 def test_wrong_arguments():
