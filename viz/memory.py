@@ -166,7 +166,7 @@ def memory(trace: Any) -> Memory:
         ...     for _ in range(3):
         ...         _ = exe.run(two, feed={"x": np.ones((4, 4), "float32")})
         >>> print(viz.memory(two))  # doctest: +ELLIPSIS
-        device 0: peak 156 B
+        device 0: peak 156 B: 80 B gradient, 40 B parameter, 32 B feed, 4 B state
                 64 B  gradient   fc_0.w_0@GRAD
                 32 B  parameter  fc_0.w_0
                 32 B  feed       x

@@ -90,8 +90,9 @@ def wrapped(*sentences: str) -> list[str]:
     """Return sentences as lines to print; further lines of an item of a list are indented.
 
     Example:
-        >>> wrapped("- " + "so it goes " * 9)[1]
-        '  it goes'
+        >>> first, *further = wrapped("- " + "so it goes " * 40)
+        >>> {line[:2] for line in further}
+        {'  '}
     """
     return [line for text in sentences for line in _lines(text)]
 
