@@ -276,6 +276,21 @@ def test_the_last_worker_may_be_lost_while_replicas_move_from_it(mortals, undist
     assert_same_bits(survives(mortals, faults, Reduce, "auto"), undisturbed)
 
 
+def test_the_last_worker_may_be_lost_in_the_first_step(mortals, undisturbed):
+    """The other one was lost when it took the first values, of which the client keeps a copy."""
+    first, second = mortals.addresses()
+
+    def lose_both():
+        die(mortals, second, "dpexec.engine.cluster.worker.state:store")
+        die(mortals, first, COMMIT)
+        comes.start()
+
+    comes = threading.Timer(1.0, mortals.wait_for, (2,))
+    assert_same_bits(survives(mortals, {0: lose_both}, Reduce, "gang"), undisturbed)
+    comes.join()
+    assert {first, second}.isdisjoint(mortals.addresses())
+
+
 def test_what_is_written_while_one_worker_is_left_is_kept(mortals):
     """It is part of the copy that the client has, and reaches the worker that comes then."""
     net, feeds = NETS["images"](STEPS)

@@ -310,18 +310,19 @@ class ReplicaGroup:
         self.keep(step)
         tell_homes(self._contact.client, self.epoch.token, self.homes.workers)
 
-    def keep(self, step: int) -> None:
+    def keep(self, step: int, filled: bool = False) -> None:
         """Copy the state after a step to the client, while only one of several workers is left.
 
         No other worker could mirror it, and this worker may be lost for the same reason as others.
 
         Args:
             step: a step that all replicas have made.
+            filled: whether the worker has just got its first values.
 
         Raises:
             WorkerLostError: the worker is gone; the copy of an earlier step stays.
         """
-        if not (self._is_last and self.filled and self._mirrored):
+        if not (self._is_last and (filled or self.filled) and self._mirrored):
             self._kept = None
             return
         (worker, devices), *_ = self.homes.workers.items()

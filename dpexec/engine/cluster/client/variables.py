@@ -78,6 +78,8 @@ class Variables:
         if self._behind and not self._replicas.common:
             self._bring(itertools.chain(*(names for plan in plans for names in plan.reads)))
         self._behind = False
+        if not self._group.filled:  # workers that took some may be lost since
+            self._versions.clear()
         for plan in plans:
             self._push(plan)
         self._replicas.taken()
@@ -161,7 +163,7 @@ class Variables:
             calls.append((worker, (True, {device: kept})))
         if written or not group.filled:
             group.call(cluster_state.store, calls, "to take values")
-            group.keep(group.complete)
+            group.keep(group.complete, filled=True)
         self._versions.update(written)
 
     def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
