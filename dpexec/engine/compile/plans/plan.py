@@ -257,17 +257,19 @@ def _modules(
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode], shared: bool) -> set[OpNode]:
     """Nodes that may overwrite persistable variables, which nothing else writes.
 
-    None may when an operator that checks values comes after the first of them: it could fail
-    when the parameters have already changed. What several devices update in memory that they
-    share, as where a gradient lies in the scope and has no owner, each computes from the old value.
+    Those must come after the last operator that checks values: it could fail when parameters have
+    already changed. Such an operator itself, as ``auc``, and what comes before it, work on copies.
+    What several devices update in memory that they share, as where a gradient lies in the scope
+    and has no owner, each computes from the old value.
     """
     found: dict[OpNode, list[str]] = {}
     replaced: set[str] = set()
     for node in nodes:
-        if found and node.op is not None and _may_fail(node.op):
-            return set()
         names = _overwritten_names(block, node)
-        if names:
+        if node.op is not None and _may_fail(node.op):  # on one device, when others are further
+            replaced.update(node.op.writes, *found.values())
+            found = {}
+        elif names:
             found[node] = names
         elif node.op is not None:
             replaced.update(node.op.writes)

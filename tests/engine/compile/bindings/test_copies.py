@@ -132,3 +132,35 @@ def test_a_table_is_copied_whole_when_something_else_came_in_between(monkeypatch
             monkeypatch.undo()
         assert made.step(number, feed).tobytes() == other.step(number, feed).tobytes()
     assert made.state() == other.state()
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_tables_are_updated_in_place_behind_operators_that_check_values(devices):
+    main, startup, exe = fluid.Program(), fluid.Program(), fluid.Executor(fluid.CPUPlace())
+    startup.random_seed = 1
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ids, y = fluid.data("ids", [None, 1], "int64"), fluid.data("y", [None, 1], "int64")
+        shift = fluid.data("shift", [None, 2])
+        rows = fluid.embedding(ids, [ROWS, 2], is_sparse=True, param_attr="table")
+        score = fluid.layers.softmax(fluid.layers.reshape(rows, [0, 2])) + shift
+        area = fluid.layers.auc(score, y)[0]  # two operators: of this batch, and of all
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(score, y))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    exe.run(startup)
+    places = [fluid.CPUPlace()] * devices
+    program = fluid.CompiledProgram(main).with_data_parallel(loss.name, places=places)
+    feed = {"ids": [[1], [2], [3], [4]], "y": [[0], [1], [1], [0]], "shift": np.zeros((4, 2))}
+    feed = {
+        name: np.array(v, "float32" if name == "shift" else "int64") for name, v in feed.items()
+    }
+    for _ in range(3):
+        exe.run(program, feed, [loss, area])
+    assert {(d, "table") for d in range(devices)} <= set(program._engine.plan.overwritten)
+    before = {v.name: np.array(fluid.global_scope().find_var(v.name).get_tensor()).copy()
+              for v in main.list_vars() if v.persistable}  # fmt: skip
+    wrong = {**feed, "shift": np.array([[0, 0], [0, 0], [0, 0], [0, 2]], "float32")}
+    with pytest.raises(fluid.core.EnforceNotMet, match="scores >= 0 and <= 1"):
+        exe.run(program, wrong, [loss, area])  # the last device finds it, when others have counted
+    for name, value in before.items():
+        now = np.array(fluid.global_scope().find_var(name).get_tensor())
+        np.testing.assert_array_equal(now, value, err_msg=name)
