@@ -193,6 +193,7 @@ class Lowering:
         layout: the supported layouts of images, see the module's documentation.
         attrs: names of attributes that it takes as ``**attrs``.
         ragged: names of slots that may be :class:`Ragged`.
+        renews: names of slots of results that may get new memory, see :func:`lowering`.
     """
 
     def __init__(
@@ -201,10 +202,11 @@ class Lowering:
         layout: Layout = "plain",
         attrs: Sequence[str] = (),
         ragged: Sequence[str] = (),
+        renews: Sequence[str] = (),
     ) -> None:
         self.function = function
         self.layout = layout
-        self.ragged = ragged
+        self.ragged, self.renews = ragged, renews
         self.attrs = list(dict.fromkeys((*keywords(function), *attrs)))
         functools.update_wrapper(self, function)
 
@@ -254,6 +256,7 @@ def lowering(
     sparse: bool = False,
     attrs: Sequence[str] = (),
     ragged: Sequence[str] = (),
+    renews: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Lowering]:
     """Make the decorated function the lowering of some operator types.
 
@@ -268,6 +271,8 @@ def lowering(
         sparse: whether it is for sparse gradients, and only for them.
         attrs: names of attributes that the function takes as ``**attrs``.
         ragged: names of slots whose number of rows may be known in the run only.
+        renews: names of slots of results that are declared to overwrite an input, and get new
+            memory where this must keep its values, as for a kernel that may refuse others.
 
     Returns:
         A decorator, whose result is the :class:`Lowering`.
@@ -290,7 +295,7 @@ def lowering(
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:
-        made = Lowering(function, layout, attrs, ragged)
+        made = Lowering(function, layout, attrs, ragged, renews)
         claim(types, "code", made, function, sparse)
         return made
 

@@ -85,7 +85,11 @@ class Operands:
         return brought[name]
 
     def outputs(
-        self, op: Operator, brought: Brought, ragged: Collection[str] = ()
+        self,
+        op: Operator,
+        brought: Brought,
+        ragged: Collection[str] = (),
+        renewed: Collection[str] = (),
     ) -> list[Any] | None:
         """New values for an operator's output slots; None if code cannot work on one.
 
@@ -93,6 +97,7 @@ class Operands:
             op: the operator.
             brought: values that come from outside, which it may update in place.
             ragged: names of slots whose values are :class:`Ragged` if their size is not known.
+            renewed: names of slots that get new memory if nothing is updated in place.
         """
         in_place = overwrites(op)
         if len(in_place) < len(op.definition.inplace):
@@ -104,8 +109,9 @@ class Operands:
                 if not name or name == roles.EMPTY or name not in self._specs:
                     values.append(None)  # not computed, such as MaxIndex of a pool that adds up
                     continue
-                if slot.name in in_place:
-                    found = brought.get(name) if name in self._overwritten else None
+                updated = name in self._overwritten
+                if slot.name in in_place and (updated or slot.name not in renewed):
+                    found = brought.get(name) if updated else None
                 else:
                     found = self._new(name, own=True)
                     if found is None and slot.name in ragged:

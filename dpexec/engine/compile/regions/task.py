@@ -162,7 +162,7 @@ class TaskCode:
         inputs = self.operands.inputs(op, brought, ragged=ragged) if does.computes else []
         if inputs is None:
             return False
-        outputs = self.operands.outputs(op, brought, ragged)
+        outputs = self.operands.outputs(op, brought, ragged, lower.renews)
         if outputs is None:
             return False
         first = len(self.code.calls)
