@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 
+import dask.array  # noqa: F401  its slices leave the search for cycles as it was at this import
 import pytest
 from hypothesis import HealthCheck, settings
 

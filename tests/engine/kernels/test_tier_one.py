@@ -26,7 +26,6 @@ ON_NUMPY = {
         "elementwise_sub_grad_grad elu_grad_grad instance_norm_grad_grad leaky_relu_grad_grad "
         "mul_grad_grad relu_grad_grad reshape2_grad_grad sqrt_grad_grad square_grad_grad"
     ),
-    "metrics that count in integers": "auc",
     "one program or none, and NumPy's own loops": (
         "add_position_encoding arg_max bpr_loss bpr_loss_grad elementwise_floordiv "
         "elementwise_mod elementwise_pow_grad pad pad_grad reverse sampling_id similarity_focus"
