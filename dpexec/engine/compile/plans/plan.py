@@ -188,7 +188,7 @@ class Plan(Layered, Drawable):
 
 
 def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
-    """Choose the nodes that run, group them into tasks, and bind kernels.
+    """Choose the nodes that run, and group them into tasks; kernels are bound when they are called.
 
     Args:
         graph: the graph.
