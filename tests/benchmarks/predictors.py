@@ -152,8 +152,9 @@ def _frozen(folder: str, main: Any, found: Any, feed: Feed, exe: Any) -> None:
         if op.type == "fake_quantize_moving_average_abs_max"
     ]  # fmt: skip
     names = list(dict.fromkeys(op.inputs["X"][0] for op in rounded))
-    for name, value in zip(names, exe.run(main, feed=feed, fetch_list=names), strict=True):
-        scale = np.array([np.abs(value).max()], np.float32)
+    values = exe.run(main, feed=feed, fetch_list=names, return_numpy=False)  # some in sequences
+    for name, value in zip(names, values, strict=True):
+        scale = np.array([np.abs(np.array(value)).max()], np.float32)
         scope.find_var(f"{name}.scale").get_tensor().set(scale, exe.place)
     freeze = QuantizationFreezePass(scope, exe.place, weight_quantize_type="channel_wise_abs_max")
     program = freeze.apply(graph).to_program()
