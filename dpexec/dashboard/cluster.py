@@ -71,7 +71,7 @@ class Publisher:
                 await client.register_plugin(DashboardPlugin(), name=NAME)
         except OSError:  # the cluster is gone; training raises its own error
             return
-        except BaseException:  # of the scheduler's process
+        except BaseException:  # what the scheduler raised, or an interrupt: reports end with it
             self._end()
             raise
         self._viewers = reply["viewers"] if reply is not None else 0

@@ -22,9 +22,10 @@ from dpexec.engine.kernels.products import layer_product
 __all__: list[str] = []
 
 _FEW = 32
-"""Rows up to which sgemm, with weights as they lie, is as fast as a primitive with packed ones: one
-row of 800 numbers times 800 x 500 takes 19 us by sgemm, 49 by the primitive, 8 rows 43 and 68, 32
-rows 162 and 194, 64 rows 326 and 339, 256 rows 1263 and 1247 (minima, one core with AVX-512)."""
+"""Rows up to which sgemm, with weights as they lie, is as fast as a primitive with packed weights,
+which would need a second copy. Called alone, one row of 800 numbers times 800 x 500 takes 19 us by
+sgemm, 49 by the primitive, 8 rows 43 and 68, 32 rows 162 and 194, 64 rows 326 and 339, 256 rows
+1263 and 1247 (minima, one core with AVX-512). A whole request takes the same time by both."""
 _BY_COLUMN = 2
 """The library's mask for numbers of each column of a matrix."""
 

@@ -192,8 +192,8 @@ def emit(
         arguments: the arrays, by number of the argument.
         primitive: gives the primitive for the numbers of rows of a batch.
         rows: the open numbers of rows, if the primitive depends on them.
-        once: a word and an array: it is called when the word is not the array's address, which it
-            then becomes.
+        once: two words and an array: it is called when the first word is not the array's address,
+            which it then becomes. The second word is not 0 while a thread calls it.
     """
     examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else ((),))]
     room = max(example.scratch for example in examples)

@@ -34,7 +34,10 @@ _NEVER = -1  # number of an epoch that no task has
 
 
 def hold_until_closed(dask_worker: Any) -> None:
-    """Let a worker hand on and then forget its state of runs when it is closed, and begin tasks."""
+    """Let a worker hand on and then forget its state of runs when it is closed.
+
+    Until then it also begins tasks of dpexec beside long ones of the user.
+    """
     if LOOK_OF_OURS not in dask_worker.extensions:
         dask_worker.extensions[LOOK_OF_OURS] = holdings = _Holdings(dask_worker)
         dask_worker.loop.add_callback(holdings.watch)

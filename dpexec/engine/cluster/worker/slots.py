@@ -35,6 +35,8 @@ def begin_waiting(worker: Any) -> None:
     waiting = sorted((task for task in ready if OURS in task.annotations), key=_priority)
     if not waiting[:free]:
         return
+    # Dask has no call for this. For the time of one event, its queue holds the chosen tasks alone,
+    # and there are threads enough for them.
     chosen = HeapSet[Any](key=_priority)
     for task in waiting[:free]:
         ready.discard(task)
