@@ -14,7 +14,7 @@ from dpexec.viz.measured.contention import Contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import between, meeting
+from dpexec.viz.measured.shares import between, meeting, reading
 from dpexec.viz.measured.step_parts import why_longer
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
@@ -40,6 +40,8 @@ _MUCH = 0.25  # of the whole time; less is no headline
 _SLOW = 3
 _UNUSUAL = 2.0
 """The slowest steps are explained if they take more than so many times the median."""
+
+_BETWEEN = "share of the whole time: batches are read, or the script works"
 
 _LEAST = 0.005
 """A type or layer is listed if making it faster would save at least this share of a step."""
@@ -79,15 +81,22 @@ class Findings(View):
         self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
-        crowded = str(Contention(schedule))
-        if crowded:
-            self.notes.append(crowded)
+        self._crowded = Contention(schedule)
+        if str(self._crowded):
+            self.notes.append(str(self._crowded))
         counted_steps = self.analysis.steps[self.analysis.left_out :]
         if meeting(counted_steps) >= _MUCH:
             self.notes.insert(
                 0,
                 f"For {percent(meeting(counted_steps))} of the whole time, this trainer waits for "
                 "others to begin a step; all other figures are about the rest.",
+            )
+        self._reading = reading(counted_steps)
+        if self._reading >= _MUCH:
+            self.notes.insert(
+                0,
+                f"For {percent(self._reading)} of the whole time, steps wait for batches that are "
+                "read too slowly; all other figures are about the rest.",
             )
         self._between = between(counted_steps)
         if self._between >= _MUCH:
@@ -180,17 +189,14 @@ class Findings(View):
                 "hint": f"step {found.path.step} without the delays on its critical path",
             },
         ]
-        if self._between >= WORTH_SAYING:
-            hint = "share of the whole time: batches are read, or the script works"
-            figures.insert(
-                1,
-                {
-                    "label": "between steps",
-                    "value": self._between,
-                    "unit": "fraction",
-                    "hint": hint,
-                },
+        figures[1:1] = [
+            {"label": label, "value": share, "unit": "fraction", "hint": hint}
+            for label, share, hint in (
+                ("waiting for batches", self._reading, "share of the whole time: reading is slow"),
+                ("between steps", self._between, _BETWEEN),
             )
+            if share >= WORTH_SAYING
+        ]
         if uses:
             mean = sum(use.compute for use in uses) / len(uses)
             figures.append({"label": "computing", "value": mean, "unit": "fraction"})
@@ -215,10 +221,12 @@ class Findings(View):
         longest = sorted(schedule.steps, key=lambda step: -step.seconds)
         for step in sorted(longest[:_SLOW], key=lambda step: step.number):
             if step.seconds > _UNUSUAL * median:
-                name, more = why_longer(schedule, step)
+                longer = why_longer(schedule, step)
+                where = "" if longer.device is None else f" on device {longer.device}"
                 found.append(
                     f"Step {step.number} took {seconds_text(step.seconds)}: "
-                    f"{seconds_text(more)} more than the typical one for {name}."
+                    f"{seconds_text(longer.seconds)} more than the typical one for {longer.name}"
+                    f"{where}{self._crowded.during(step)}."
                 )
         pairs = pairwise(self.analysis.steps)
         slow = sorted((-before.prepared, after.step) for before, after in pairs)

@@ -6,9 +6,15 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
+from dpexec.engine.trace.between import noted
+
 __all__ = ["Prefetch"]
+
+_threads = threading.local()
+"""Of a thread that reads ahead: its waits for another one delay no step."""
 
 
 _END = ("end", None)
@@ -38,7 +44,9 @@ class _Buffer:
     def get(self) -> Any:
         """Wait for the next item."""
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._complete)
+            if not (self._items or self._complete):
+                with nullcontext() if hasattr(_threads, "ahead") else noted("reading"):
+                    self._changed.wait_for(lambda: self._items or self._complete)
             if not self._items:
                 return _END
             item = self._items.popleft()
@@ -146,6 +154,7 @@ class Prefetch(Iterator[Any]):
 
 
 def _read(source: Callable[[], Iterable[Any]], buffer: _Buffer) -> None:
+    _threads.ahead = True
     try:
         for item in source():
             if not buffer.put(("item", item)):

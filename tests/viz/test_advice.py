@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dpexec.viz.measured.analysis import analysis_of
 
-from tests.viz.traces import event, straggling, task, trace, two_replicas
+from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas
 
 
 def said(made, word):
@@ -115,3 +115,48 @@ def test_a_task_that_waits_for_its_thread_beside_a_free_one_is_said_once():
     assert "device 1 waits 50% of the step until forward_backward_dev1 starts" in text
     assert "its thread has other work, the free one sleeps or has no processor" in text
     assert text.endswith("without that a step takes 50% less")
+
+
+def test_devices_that_take_turns_on_fewer_processors_are_not_told_to_take_more_threads():
+    """Eight threads for two devices on one processor; and one thread, which more would help."""
+    made = replace(in_one_thread(), meta={"scheduler": "threads", "num_threads": 8, "cpus": 1})
+    text = said(made, "2 devices take turns on 1 processor: 1 devices do as much")
+    assert text.startswith("device 1 waits 50% of the step until forward_backward_dev1 starts")
+    few = replace(made, meta={**made.meta, "num_threads": 1, "cpus": 2})
+    assert "raise ExecutionStrategy.num_threads (now 1)" in said(few, "all are at work")
+
+
+def small_buckets(count, seconds, name="all_reduce", waited=0.0):
+    """A backward pass of a second, then collectives of 16 bytes, one after the other."""
+    graph = GraphFile(2)
+    events, at, before = [], 1.0, []
+    for d in range(2):
+        key = f"backward_dev{d}-{d}"
+        graph.task(key, d, [graph.op("mul_grad", d, ["x"], ["h"], role="backward")])
+        before.append(key)
+        events += [task(key, d, 0, 1, d), event("mul_grad", "op", d, key, 0, 1, d, d)]
+    for number in range(count):
+        key = f"all_reduce-{2 + number}"
+        ends = [(f"w{number}@GRAD", d, [2, 2]) for d in range(2)]
+        node = graph.op(name, None, ends, ends, role="collective", kind="all_reduce")
+        graph.task(key, None, [node], before)
+        end = at + seconds
+        events += [
+            task(key, None, at, end),
+            event(name, "collective", None, key, at, end, 0, node, waited=waited),
+        ]
+        at = end
+    return trace(events, graph, num_threads=2, scheduler="threads", cpus=2)
+
+
+def test_many_small_collectives_are_named_with_what_one_would_save():
+    text = said(small_buckets(10, 0.1), "collectives")
+    assert text.startswith("a step has 10 collectives of 16 B each (the median), which take 100 ms")
+    assert "BuildStrategy.fuse_all_reduce_ops = True joins those of a layer" in text
+    assert text.endswith("without that a step takes 45% less")  # 0.9 of 2 seconds
+    assert "FLAGS_fuse_parameter_memory_size" in said(
+        small_buckets(10, 0.1, "fused_all_reduce"), "collectives"
+    )
+    assert not said(small_buckets(3, 0.1), "collectives")  # they are few
+    assert not said(small_buckets(10, 1e-8), "collectives")  # bytes explain their time
+    assert not said(small_buckets(10, 0.1, waited=0.1), "collectives")  # waits for others do

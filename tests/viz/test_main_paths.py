@@ -14,6 +14,7 @@ from tests.viz.browser import Chromium, browser, drawn, hovered, search, show, t
 from tests.viz.firefox import firefox
 from tests.viz.test_turns import taking_turns
 from tests.viz.traces import in_seconds, straggling
+from tests.waiting import until
 
 CANVAS = ".graph .canvas"
 IMAGE = f"return document.querySelector('{CANVAS} > canvas').toDataURL()"
@@ -300,8 +301,7 @@ def pixels(page, within, colour):
 
 def coloured(page, within, colour, at_least):
     """Wait until so much of a colour is there: canvases draw with the next frame."""
-    page.js("window.count = (...given) => new Function(arguments[0])(...given)", PIXELS)
-    page.wait(f"count('{within} canvas', {colour}) >= {at_least}")
+    until(lambda: pixels(page, within, colour) >= at_least)
 
 
 def test_all_views_show_one_moment(straggler):

@@ -99,6 +99,42 @@ def test_time_in_which_others_have_not_begun_a_step_is_not_the_scripts():
     assert [step.prepared for step in analyse(made).analysis.steps] == [2.5, 0.0, 0.0]
 
 
+def test_waits_for_batches_are_told_apart_from_time_of_the_script():
+    """Of 3 seconds between steps, 2 are waits for a loader."""
+    made = waiting(3, waited=3.5)
+    made.meta["reading"] = [[10.0 * step + 8, 10.0 * step + 10] for step in range(3)]
+    found = analyse(made)
+    texts = [str(one) for one in found.analysis.advice]
+    assert any(text.startswith("for 15% of the whole time, 2.00 s a step, steps") for text in texts)
+    assert any(text.startswith("7.4% of the whole time passes between the steps") for text in texts)
+    assert compare(made, made)._rhythms[0].between.median == pytest.approx(1.0)
+
+
+def test_a_loader_that_is_slower_than_steps_is_the_cause_of_their_rhythm():
+    x = layers.data("x", [4])
+    loss = layers.mean(layers.fc(x, 2))
+    loader = fluid.io.DataLoader.from_generator([x], capacity=2)
+
+    def batches():
+        for _ in range(6):
+            time.sleep(0.08)
+            yield [np.ones((2, 4), np.float32)]
+
+    loader.set_batch_generator(batches, places=fluid.cpu_places(1))
+    how = fluid.ExecutionStrategy()
+    how.trace = True
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    one = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss.name, exec_strategy=how, places=fluid.cpu_places(1)
+    )
+    for feed in fluid.io.buffered(loader, 1)():  # a thread that reads ahead delays no step
+        exe.run(one, feed=feed, fetch_list=[loss])
+    waits = [stop - start for start, stop in one.trace.meta["reading"]]
+    assert 1 <= len(waits) <= 5  # the first batch comes before the first step
+    assert "steps wait for batches" in str(analyse(one))
+
+
 def sleeping():
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():

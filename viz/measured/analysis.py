@@ -24,7 +24,7 @@ from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.runs import Run, StepRuns, runs_of
 from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Step
-from dpexec.viz.measured.shares import CAUSES, Cause, DeviceUse, StepTime, Wait, during
+from dpexec.viz.measured.shares import APART, CAUSES, Cause, DeviceUse, StepTime, Wait, during
 from dpexec.viz.measured.traffic import Traffic, traffic
 from dpexec.viz.measured.turns import turns_of
 from dpexec.viz.measured.typical import Typical
@@ -124,10 +124,7 @@ def _uses(schedule: Schedule, steps: Sequence[_StepAnalysis]) -> tuple[DeviceUse
 def _step_times(schedule: Schedule) -> tuple[StepTime, ...]:
     pairs = [*pairwise(schedule.steps)]
     gaps: list[float | None] = [b.start - a.stop for a, b in pairs]
-    others = [
-        tuple(during(schedule, a.stop, b.start, what) for what in ("meetings", "preparing"))
-        for a, b in pairs
-    ]
+    others = [tuple(during(schedule, a.stop, b.start, what) for what in APART) for a, b in pairs]
     return tuple(
         StepTime(step.number, step.seconds, gap, *other)
         for step, gap, other in zip(schedule.steps, [*gaps, None], [*others, ()], strict=True)

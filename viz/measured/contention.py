@@ -10,11 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.schedule import Schedule, Step
 from dpexec.viz.pages.units import percent
 
 CROWDED = 0.1
 """A share of the time without a processor, from which on a run is said to be disturbed."""
+
+MOST = 0.5
+"""A share of the time of a step without a processor, from which on it is said of that step."""
+
+_APART = 0.005
+"""Seconds between samples, at least; see `dpexec.engine.trace.processors`."""
 
 _LEAST = 0.03
 _DRAWS = 500
@@ -61,6 +67,16 @@ class Contention:
             step.seconds * (1 - self._between(step.start, step.stop)[1])
             for step in self.schedule.counted
         ]
+
+    def during(self, step: Step) -> str:
+        """A clause for a sentence about a step; "" if its threads mostly had a processor."""
+        rows = self._rows[:, 0]
+        if not ((rows >= step.start) & (rows <= step.stop + _APART)).any():
+            return ""
+        _, share = self._between(step.start, step.stop)
+        if share < MOST:
+            return ""
+        return f", while its threads had no processor for {percent(share)} of it"
 
     def __str__(self) -> str:
         """A sentence; "" if threads hardly waited."""

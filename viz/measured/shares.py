@@ -13,6 +13,9 @@ Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unkno
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
+APART = ("meetings", "preparing", "reading")
+"""What happens between steps and is not the script's, by its name in a trace."""
+
 PathPart = Literal[
     "compute", "communication", "data", "overhead", "turn", "straggler", "scheduler", "unknown"
 ]
@@ -98,6 +101,7 @@ class StepTime:
         gap: Seconds until the next step began; None after the last one.
         met: Seconds of the gap in which it waited for other trainers to begin the next step.
         prepared: Seconds of the gap in which the next step was prepared for a batch of a new shape.
+        read: Seconds of the gap in which it waited for the next batch to be read.
     """
 
     step: int
@@ -105,6 +109,7 @@ class StepTime:
     gap: float | None
     met: float = 0.0
     prepared: float = 0.0
+    read: float = 0.0
 
 
 def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -> Counter[str]:
@@ -118,7 +123,7 @@ def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -
 
 def between(steps: Sequence[StepTime]) -> float:
     """Return the share of the whole time that the script takes between some steps."""
-    gaps = sum((step.gap or 0.0) - step.met - step.prepared for step in steps)
+    gaps = sum((step.gap or 0.0) - step.met - step.prepared - step.read for step in steps)
     return _of_all(gaps, steps)
 
 
@@ -132,6 +137,11 @@ def preparing(steps: Sequence[StepTime]) -> float:
     return _of_all(sum(step.prepared for step in steps), steps)
 
 
+def reading(steps: Sequence[StepTime]) -> float:
+    """Return the share of the whole time in which steps wait for batches to be read."""
+    return _of_all(sum(step.read for step in steps), steps)
+
+
 def _of_all(seconds: float, steps: Sequence[StepTime]) -> float:
     whole = sum(step.seconds + (step.gap or 0.0) for step in steps)
     return seconds / whole if whole else 0.0
@@ -139,10 +149,10 @@ def _of_all(seconds: float, steps: Sequence[StepTime]) -> float:
 
 def apart(schedule: Schedule, start: float, stop: float) -> float:
     """Return the seconds of a span between steps that are not the script's."""
-    return sum(during(schedule, start, stop, what) for what in ("meetings", "preparing"))
+    return sum(during(schedule, start, stop, what) for what in APART)
 
 
 def during(schedule: Schedule, start: float, stop: float, what: str) -> float:
-    """Return the seconds of a span with "meetings" or "preparing", as the trace tells them."""
+    """Return the seconds of a span with something of `APART`, as the trace tells them."""
     spans = schedule.trace.meta.get(what) or ()
     return sum(max(0.0, min(end, stop) - max(begun, start)) for begun, end in spans)

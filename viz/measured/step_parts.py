@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, activities_of, part_of
-from dpexec.viz.measured.critical_path import Link, path_links
+from dpexec.viz.measured.critical_path import Link, critical_path, path_links
 from dpexec.viz.measured.grouping import operator_of
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
@@ -105,12 +105,12 @@ class Divider:
             one, length = activities.all[at], link.stop - link.start
             late_by = min(max(0.0, link.delay), float(held[at]))
             own[late] += link.delay - late_by
-            part = Part("straggler") if one.waits_for is not None else self._part(one.piece)
+            part = Part("straggler") if one.waits_for is not None else self.part(one.piece)
             waited = intervals.within(threads, link.start, link.stop)
             behind["no_free_thread"][part] += waited
             turn = min(length - waited, float(inside[at]))
             for other, share in _awaited(turns, at, late_by + turn):
-                behind["turn"][self._part(activities.all[other].piece)] += share
+                behind["turn"][self.part(activities.all[other].piece)] += share
             rest = length - waited - turn
             excess = rest * _excess(spent.get(part, {}), link.device, fastest)
             own[part] += rest - excess
@@ -125,13 +125,14 @@ class Divider:
         """Seconds that every device spends on an operator, without its waits for Python."""
         found: dict[Part, dict[int, float]] = {}
         for one, waited in zip(activities.all, inside.tolist(), strict=True):
-            part, device = self._part(one.piece), one.piece.event.device
+            part, device = self.part(one.piece), one.piece.event.device
             if part.kind == "operator" and device is not None:
                 by = found.setdefault(part, {})
                 by[device] = by.get(device, 0.0) + one.stop - one.start - waited
         return found
 
-    def _part(self, piece: Slice) -> Part:
+    def part(self, piece: Slice) -> Part:
+        """Return the part of a step that a slice counts for."""
         event = piece.event
         # A slice that is no operator of the graph counts for the slice around it.
         alike = (event.kind, event.name, event.node) if event.node is not None else (piece.id,)
@@ -217,20 +218,56 @@ def _awaited(turns: Turns, at: int, seconds: float) -> Iterator[tuple[int, float
         yield int(turns.source[row]), seconds * float(turns.seconds[row]) / whole
 
 
-def why_longer(schedule: Schedule, step: Step) -> tuple[str, float]:
-    """Return what makes a step longer than the typical one most, in words, and by how many seconds.
+@dataclass(frozen=True)
+class Longer:
+    """What makes a step longer than the typical one most.
+
+    Args:
+        name: An operator, or a kind of time, in words.
+        device: The device of that work; None if it is no work of one device.
+        seconds: The seconds that it takes longer.
+    """
+
+    name: str
+    device: int | None
+    seconds: float
+
+
+def why_longer(schedule: Schedule, step: Step) -> Longer:
+    """Return what makes a step longer than the typical one most.
+
+    Work counts for its operator alone, also where other devices wait for it.
 
     Args:
         schedule: The trace.
         step: Another step than the typical one.
     """
     divider = Divider(schedule)
-    usual, found = (_sums(divider.parts(each)) for each in (schedule.typical, step))
-    part = max(found, key=lambda part: found[part] - usual.get(part, 0.0))
-    return divider.names.get(part) or PARTS[part.kind], found[part] - usual.get(part, 0.0)
+    usual, found = (_on_path(divider, each) for each in (schedule.typical, step))
+    more = {part: sum(by.values()) for part, by in found.items()}
+    for part, by in usual.items():
+        more[part] = more.get(part, 0.0) - sum(by.values())
+    part = max(more, key=more.__getitem__)
+    by_device = found.get(part, {})
+    device = max(by_device, key=lambda at: by_device[at], default=None)
+    return Longer(divider.names.get(part) or PARTS[part.kind], device, more[part])
 
 
-def _sums(step: StepParts) -> dict[Part, float]:
-    """The seconds of each part; waits for a thread or for Python are parts of their own."""
-    waits = {Part(kind): sum(found.values()) for kind, found in step.behind.items()}
-    return {**step.own, **waits}
+def _on_path(divider: Divider, step: Step) -> dict[Part, dict[int | None, float]]:
+    """Seconds on the critical path of a step by part and device; delays are of no device."""
+    path = critical_path(divider.schedule, step.number)
+    found: dict[Part, dict[int | None, float]] = {}
+    late = Part("scheduler" if path.ordered else "unknown")
+    for link in path.links:
+        part = divider.part(divider.schedule.by_id[link.slice])
+        if link.part == "straggler":
+            part = Part("straggler", link.name)
+            divider.names[part] = link.name
+        for each, device, seconds in (
+            (part, link.device, link.stop - link.start - link.turn),
+            (Part("turn"), link.device, link.turn + link.held),
+            (late, None, link.delay - link.held),
+        ):
+            by_device = found.setdefault(each, {})
+            by_device[device] = by_device.get(device, 0.0) + seconds
+    return found

@@ -18,7 +18,7 @@ from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
-from dpexec.engine.trace.preparing import preparing
+from dpexec.engine.trace.between import preparing
 
 __all__ = ["BindingCache"]
 

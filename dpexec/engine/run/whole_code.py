@@ -17,7 +17,7 @@ from dpexec.engine.core import tensors
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.trace.preparing import preparing
+from dpexec.engine.trace.between import preparing
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.code_step import CodeStep
@@ -143,7 +143,8 @@ class WholeCode:
         if size not in self._teams:
             from dpexec.engine.threads.thread_team import ThreadTeam
 
-            self._teams[size] = ThreadTeam(self._threads, size)
+            with preparing():
+                self._teams[size] = ThreadTeam(self._threads, size)
         return self._teams[size]
 
 

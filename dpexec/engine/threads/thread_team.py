@@ -66,6 +66,8 @@ class ThreadTeam:
         self._asking = threading.Lock()
         self._board = np.zeros(_BOARD, np.int64)
         self._address: int = self._board.ctypes.data
+        for code in (thread_team.lead, thread_team.attend):
+            code.prepare()  # where it is compiled, that is no part of a step
 
     def run(self, schedule: Schedule, peers: Peers | None = None) -> bool:
         """Run a schedule; False if an item refused its values.

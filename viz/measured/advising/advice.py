@@ -8,6 +8,7 @@ from statistics import median
 
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, part_at
+from dpexec.viz.measured.advising.buckets import buckets_advice
 from dpexec.viz.measured.advising.waits import (
     MOSTLY,
     WORTH_SAYING,
@@ -18,7 +19,15 @@ from dpexec.viz.measured.advising.waits import (
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait, between, meeting, preparing
+from dpexec.viz.measured.shares import (
+    DeviceUse,
+    StepTime,
+    Wait,
+    between,
+    meeting,
+    preparing,
+    reading,
+)
 from dpexec.viz.measured.turns import asleep
 from dpexec.viz.measured.what_if import Effect, WhatIf
 from dpexec.viz.pages.units import percent, seconds_text
@@ -53,6 +62,7 @@ def advice(
         *waits_advice(waits, schedule, what_if),
         *_devices(devices, what_if),
         *_python(devices, what_if),
+        *buckets_advice(schedule, what_if),
         *_between_steps(steps),
         *_too_few_cores(schedule, steps),
         *_operators(effects, what_if),
@@ -77,12 +87,7 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
         "spreads it",
     )
     worst = max(devices, key=lambda use: use.data)
-    yield _part(
-        what_if,
-        "data",
-        f"feeding and fetching take {percent(worst.data)} of the step of device {worst.device}: "
-        "fetch less often, and let a DataLoader prepare batches",
-    )
+    yield from _data(worst, what_if)
     worst = max(devices, key=lambda use: use.overhead)
     yield _part(
         what_if,
@@ -90,6 +95,24 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
         f"device {worst.device} spends {percent(worst.overhead)} of the step between the operators "
         f"of its tasks{_turns(worst, devices, what_if) or f': {_FUSED}'}",
     )
+
+
+def _data(worst: DeviceUse, what_if: WhatIf) -> Iterator[Advice]:
+    """Feeds and fetches, whichever of the two takes longer."""
+    kinds = {"feed": "Feed", "fetch": "Fetch"}
+    found = dict.fromkeys(kinds, 0.0)
+    for step in what_if.steps:
+        for one in step.all:
+            if one.piece.event.kind in found:
+                found[one.piece.event.kind] += one.stop - one.start
+    both = "feeding and fetching take"
+    share = f"{percent(worst.data)} of the step of device {worst.device}"
+    most = max(found, key=found.__getitem__)
+    remedy = "let a DataLoader prepare batches: its thread divides and copies them"
+    if most == "fetch":
+        remedy = "fetch less often, or fewer and smaller variables"
+    part = found[most] / sum(found.values()) if any(found.values()) else 0.0
+    yield _part(what_if, "data", f"{both} {share}, {percent(part)} of it {kinds[most]}: {remedy}")
 
 
 def _python(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
@@ -186,6 +209,16 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
         f"{percent(share)} of the whole time passes between the steps, outside of this program: "
         "other programs run, batches are read, or the script works; a DataLoader with "
         "use_double_buffer reads while steps run",
+        (),
+        share,
+    )
+    share, waits = reading(steps), [step.read for step in steps if step.gap is not None]
+    each = seconds_text(median(waits)) if waits else ""
+    yield Advice(
+        f"for {percent(share)} of the whole time, {each} a step, steps wait for batches: reading "
+        "them takes longer than the steps. DataLoader.from_generator(use_multiprocess=True) reads "
+        "in a process of its own, fluid.io.xmap_readers in several threads, a data set with "
+        "set_thread in several, too",
         (),
         share,
     )

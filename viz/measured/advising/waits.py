@@ -86,16 +86,36 @@ def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf, for_thread: bool) 
         change = f"raise ExecutionStrategy.num_threads{now}"
         if schedule.trace.meta.get("scheduler") == "sync":
             change = 'ExecutionStrategy.scheduler = "threads" has more than one'
+        if crowd := _crowd(schedule):
+            return f"{who} until {wait.task} starts, though it is ready: {crowd}"
         return (
             f"{who} for a thread that could start {wait.task}: all are at work; {change}, if there "
             f"are cores for them{_in_turns(schedule)}"
         )
     if wait.cause == "scheduler" and not _is_mostly(wait, what_if, _held):
         why = "larger batches make this smaller"
-        if for_thread:
+        if for_thread and (crowd := _crowd(schedule)):
+            why = f"its thread has other work, as {crowd}"
+        elif for_thread:
             why = f"its thread has other work, the free one sleeps or has no processor; {why}"
         return f"{who} until {wait.task} starts, though it is ready and a thread is free: {why}"
     return ""  # also of what waits for Python, which is said of all together
+
+
+def _crowd(schedule: Schedule) -> str:
+    """Says so if devices of this process take turns on fewer processors."""
+    meta = schedule.trace.meta
+    cores, places = meta.get("cpus"), str(meta.get("places") or "")
+    count = len(schedule.devices)
+    of_this_process = meta.get("scheduler") != "distributed" and "CUDA" not in places
+    if not cores or not of_this_process or count <= cores:
+        return ""
+    if (meta.get("num_threads") or count) < cores or meta.get("scheduler") == "sync":
+        return ""
+    return (
+        f"{count} devices take turns on {counted(cores, 'processor')}: {cores} devices do as much, "
+        "with larger batches"
+    )
 
 
 def _is_mostly(

@@ -69,7 +69,7 @@ export function visible(model: GraphModel, state: FoldState): Visible {
   const [links, linkEdges] = join(model, boxOf);
   const lanes = laneNames(model, state);
   const spans = openGroups(model, state, boxOf);
-  const summary = summarise(model, groups, lanes.size);
+  const summary = summarise(model, state, groups, lanes.size);
   return { boxes, links, lanes, spans, boxOf, members, groups, linkEdges, summary };
 }
 
@@ -208,7 +208,7 @@ function openGroups(model: GraphModel, state: FoldState, boxOf: Int32Array): Spa
     }));
 }
 
-function summarise(model: GraphModel, groups: number[], lanes: number): string {
+function summarise(model: GraphModel, state: FoldState, groups: number[], lanes: number): string {
   const inner = model.nodes.filter(({ loop }) => loop !== undefined).length;
   const all = `${plural(model.nodes.length, "operator")}${inner ? `, ${count(inner)} of them in loops,` : ""}`;
   const what: string[] = [];
@@ -220,6 +220,8 @@ function summarise(model: GraphModel, groups: number[], lanes: number): string {
   for (const [kind, n] of kinds) what.push(plural(n, kind));
   const devices = new Set(model.nodes.map((node) => node.device ?? 0)).size;
   if (lanes && lanes < devices) what.push(`${devices} equal devices as ${lanes}`);
+  else if (state.replicas && model.nodes.some((_, at) => model.twin(at) !== at))
+    what.push(`equal operators of ${devices} devices as one`);
   if (!what.length) return `All ${all} shown, nothing folded.`;
   return `${all} in ${count(groups.length)} boxes; folded: ${what.join(", ")}.`;
 }

@@ -33,23 +33,21 @@ export function foldedToRead(
     if (!hides(model, found, ["forward"])) return found;
     narrow.push(found);
   }
-  const lanes = new Set(model.nodes.map((node) => node.device)).size;
   const last = tries.at(-1) as FoldState;
-  const folded = readable(model, last, { width: room.width * lanes, height: room.height });
-  const wide = { ...last, folded };
+  const wide = { ...last, folded: readable(model, last, room, true) };
   if (!hides(model, wide, ["forward"])) return wide;
   return narrow.find((found) => !hides(model, found, NETWORK)) ?? wide;
 }
 
-function readable(model: GraphModel, state: FoldState, room: Room): Set<number> {
+function readable(model: GraphModel, state: FoldState, room: Room, isWide = false): Set<number> {
   const { groups } = model.data;
   const levels = ["", ...kinds(groups).reverse()];
   for (const kind of levels) {
     const folded = kind ? foldedAt(groups, kind) : new Set<number>();
-    if (fits(model, { ...state, folded }, room))
-      return kind ? opened(model, { ...state, folded }, room) : folded;
+    if (fits(model, { ...state, folded }, room, isWide))
+      return kind ? opened(model, { ...state, folded }, room, isWide) : folded;
   }
-  return opened(model, { ...state, folded: new Set(groups.keys()) }, room);
+  return opened(model, { ...state, folded: new Set(groups.keys()) }, room, isWide);
 }
 
 /** Whether nothing is seen of some roles, or of the network, but one box for each task or role. */
@@ -66,7 +64,7 @@ function hides(model: GraphModel, state: FoldState, roles: string[]): boolean {
  * Open one group after the other, equal ones of all devices at once, while there is room: outer ones
  * first, collectives and updates last.
  */
-function opened(model: GraphModel, state: FoldState, room: Room): Set<number> {
+function opened(model: GraphModel, state: FoldState, room: Room, isWide: boolean): Set<number> {
   const { groups } = model.data;
   let { folded } = state;
   const tried = new Set<string>();
@@ -84,7 +82,7 @@ function opened(model: GraphModel, state: FoldState, room: Room): Set<number> {
     const more = new Set(folded);
     for (const group of shown.groups)
       if (group >= 0 && name(groups, group) === name(groups, next)) more.delete(group);
-    if (!fits(model, { ...state, folded: more }, room)) continue;
+    if (!fits(model, { ...state, folded: more }, room, isWide)) continue;
     folded = more;
     shown = visible(model, { ...state, folded });
   }
@@ -97,13 +95,15 @@ function name(groups: GroupData[], group: number): string {
   return `${kind} ${label.replace(/ on device \d+$/, "").replace(/_dev\d+.*/, "")}`;
 }
 
-function fits(model: GraphModel, state: FoldState, room: Room): boolean {
+/** Whether all of it can be read at once; if `isWide`, the lanes of further devices may be beside the window. */
+function fits(model: GraphModel, state: FoldState, room: Room, isWide: boolean): boolean {
   const scale = READABLE / LABEL_SIZE;
-  if (countBoxes(model, state) * BOX * scale ** 2 > room.width * room.height) return false;
-  return scaleOf(visible(model, state), room) >= scale;
+  const lanes = isWide ? new Set(model.nodes.map((node) => node.device)).size : 1;
+  if (countBoxes(model, state) * BOX * scale ** 2 > lanes * room.width * room.height) return false;
+  return scaleOf(visible(model, state), room, isWide) >= scale;
 }
 
-function scaleOf(shown: Visible, room: Room): number {
+function scaleOf(shown: Visible, room: Room, isWide: boolean): number {
   const { width, height } = layout(shown, room);
-  return Math.min(room.width / width, room.height / height);
+  return Math.min(isWide ? Number.POSITIVE_INFINITY : room.width / width, room.height / height);
 }
