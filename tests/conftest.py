@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import dask.array  # noqa: F401  its slices leave the search for cycles as it was at this import
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import dpexec as fluid
 from dpexec.dashboard.hub import HUB
@@ -30,6 +31,9 @@ settings.register_profile(
     derandomize=True,
 )
 settings.load_profile("decisive")
+# Hypothesis also draws constants of the modules that are loaded. Which are depends on the tests
+# before, and to parse all of them takes each process of tests 2 s, and 6 s in a fresh clone.
+providers._get_local_constants = lambda: providers._local_constants
 
 HERE = Path(__file__).parent
 LONGEST = [  # take 10 s or more; files that wait stand among files that compute
