@@ -79,7 +79,7 @@ def test_training_with_quantizers_is_a_step_of_code(case):
     for feed in programs.batches():
         exe.run(program, feed, [loss], scope=scope)
     (engine,) = exe._engines.values()
-    assert [code is not None for code in engine.runner.code.made.values()] == [True]
+    assert [code is not None for code in engine.runner.code.by_binding.values()] == [True]
 
 
 def test_parallel_executor_takes_the_program_of_a_graph():

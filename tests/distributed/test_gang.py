@@ -89,7 +89,7 @@ def whole_steps():
     """How many plans a worker runs as whole steps of code."""
     from dpexec.engine.cluster.worker import gang
 
-    made = [seat._steps._runner.code.made for seat in gang._seats.values() if seat._steps]
+    made = [seat._steps._runner.code.by_binding for seat in gang._seats.values() if seat._steps]
     return sum(code is not None for codes in made for code in codes.values())
 
 
@@ -97,7 +97,7 @@ def waiting():
     """Whether a worker runs steps whose updates wait for the next one."""
     from dpexec.engine.cluster.worker import gang
 
-    made = [seat._steps._runner.code.made for seat in gang._seats.values() if seat._steps]
+    made = [seat._steps._runner.code.by_binding for seat in gang._seats.values() if seat._steps]
     return any(code.updates_wait for codes in made for code in codes.values() if code)
 
 

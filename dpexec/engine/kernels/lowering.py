@@ -33,10 +33,10 @@ from dpexec.engine.kernels.implementations import claim
 from dpexec.engine.kernels.values import (
     Buffer,
     Constant,
-    Late,
     Offsets,
     Packed,
     Ragged,
+    Sized,
     Sparse,
     Value,
 )
@@ -48,11 +48,11 @@ __all__ = [
     "Buffer",
     "Code",
     "Constant",
-    "Late",
     "Lowering",
     "Offsets",
     "Packed",
     "Ragged",
+    "Sized",
     "Sparse",
     "Value",
     "flat",
@@ -62,7 +62,7 @@ __all__ = [
 
 Argument = Any
 """An argument of a kernel: an int (or an object with ``int()``), a float, a Size or Quotient, a
-Value, which stands for its address, a Late, or a function that is called with the device's Shard
+Value, which stands for its address, a Sized, or a function that is called with the device's Shard
 at the begin of a run and returns the number; such a function must not use sizes."""
 Layout = Literal["plain", "pointwise", "own"]
 

@@ -14,7 +14,7 @@ from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.atomics import give_way, load, store, take
 from dpexec.engine.kernels.compiling import Lazily
-from dpexec.engine.kernels.lowering import Code, Constant, Late, Value
+from dpexec.engine.kernels.lowering import Code, Constant, Sized, Value
 from dpexec.engine.kernels.machine import (
     Count,
     Floats,
@@ -207,18 +207,18 @@ def emit(
             raise NeedsNumber("more temporary memory than for other numbers of rows")
         return made
 
-    def memory(number: int) -> Late:
+    def memory(number: int) -> Sized:
         given = arguments[number]
         if number > scales_of(0) and isinstance(given, Constant):  # it has no layout for scales
             vector = onednn.vector_memory(given.array.size)
-            return Late(lambda count: vector)
-        return Late(lambda count: found(count).memory(number))
+            return Sized(lambda count: vector)
+        return Sized(lambda count: found(count).memory(number))
 
     memories = [(number, memory(number)) for number in arguments]
     code.emit(
         *((_once, *once, execute.address) if once else (execute,)),
-        *onednn.thread_functions(), Late(lambda count: found(count).threads),
-        *onednn.execute_functions(), Late(lambda count: found(count).primitive),
+        *onednn.thread_functions(), Sized(lambda count: found(count).threads),
+        *onednn.execute_functions(), Sized(lambda count: found(count).primitive),
         onednn.stream(), len(arguments),
         *itertools.chain(*memories), *arguments.values(),
     )  # fmt: skip

@@ -43,7 +43,7 @@ import numpy as np
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import layouts, onednn, onednn_calls
 from dpexec.engine.kernels.blas import gemm, sgemm_address
-from dpexec.engine.kernels.lowering import Code, Late, Value, lowering
+from dpexec.engine.kernels.lowering import Code, Sized, Value, lowering
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
 from dpexec.engine.ops.matmul import scale_of
@@ -212,7 +212,7 @@ def _by_sgemm(code: Code, product: _Product, bias: Value | None, relu: bool = Fa
     )
 
 
-def _team(product: _Product, threads: int) -> int | Late:
+def _team(product: _Product, threads: int) -> int | Sized:
     """How many threads work on a product."""
     if threads == 1:
         return 1
@@ -221,7 +221,7 @@ def _team(product: _Product, threads: int) -> int | Late:
         m, n, k = (at(size, count) for size in product.sizes)
         return product_threads((m, n, k), product.flips, threads)
 
-    return Late(team)
+    return Sized(team)
 
 
 _FEW, _MORE, _MANY = 2**22, 2**24, 2**26

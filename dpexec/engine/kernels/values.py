@@ -12,7 +12,7 @@ import numpy as np
 
 from dpexec.engine.ir.sizes import Counts
 
-__all__ = ["Buffer", "Constant", "Late", "Offsets", "Packed", "Ragged", "Sparse", "Value"]
+__all__ = ["Buffer", "Constant", "Offsets", "Packed", "Ragged", "Sized", "Sparse", "Value"]
 
 
 @dataclass(eq=False)
@@ -292,7 +292,7 @@ class Packed:
             return made
 
 
-class Late:
+class Sized:
     """An argument that is computed for every piece of code, when memory and sizes are known.
 
     Args:

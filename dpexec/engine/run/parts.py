@@ -121,12 +121,12 @@ class Exchange(Protocol):
     def barrier(self) -> None:
         """Wait until all processes have done what can fail; called once, before updates."""
 
-    def mirror(self, made: Callable[[int, str], Any]) -> None:
+    def mirror(self, new_value: Callable[[int, str], Any]) -> None:
         """Give others the state that they keep for this process; called before the commit.
 
         Args:
-            made: returns the new value of a variable of a device; None if the step left it as it
-                was.
+            new_value: returns the new value of a variable of a device; None if the step left it as
+                it was.
         """
 
 

@@ -40,11 +40,11 @@ class WholeCode:
         store: the variables.
         fetch: returns the fetches, see :func:`fetched_of`.
         threads: the helping threads; None: there are none.
-        most: largest number of threads that work at once.
+        max_threads: largest number of threads that work at once.
         exchange: combines values with other processes; None: there are none.
 
     Attributes:
-        made: the code of each binding; None if a part of it is not code.
+        by_binding: the code of each binding; None if a part of it is not code.
         joined: sums of the latest step whose size is known only after a run.
     """
 
@@ -53,14 +53,14 @@ class WholeCode:
         store: CodeStore,
         fetch: Callable[[Plan, list[Env], bool], list[Any]],
         threads: Threads | None,
-        most: int,
+        max_threads: int,
         exchange: CodeExchange | None = None,
     ) -> None:
-        self.made: weakref.WeakKeyDictionary[Binding, CodeStep | None]
-        self.made = weakref.WeakKeyDictionary()
+        self.by_binding: weakref.WeakKeyDictionary[Binding, CodeStep | None]
+        self.by_binding = weakref.WeakKeyDictionary()
         self.joined: Sequence[Joined] = ()
         self._store, self._fetch, self._exchange = store, fetch, exchange
-        self._threads, self._most = threads, most
+        self._threads, self._max_threads = threads, max_threads
         self._teams: dict[int, ThreadTeam] = {}
 
     def run(
@@ -104,7 +104,7 @@ class WholeCode:
                 envs, self.joined = code.results(feeds), code.joined
                 results = self._fetch(plan, envs, merged)
                 if exchange is not None:
-                    exchange.mirror(code.made)
+                    exchange.mirror(code.new_value)
                 code.commit(team.run)
         except BaseException:
             code.give_up()
@@ -124,22 +124,22 @@ class WholeCode:
         if sums is not None and sums.sums.unknown:
             return None
         home = binding.opened or binding
-        code = self.made.get(home)
-        known = code is not None or home in self.made
+        code = self.by_binding.get(home)
+        known = code is not None or home in self.by_binding
         if not known or (code is not None and code.exchange is not sums):
             from dpexec.engine.compile.bindings.code_step import code_step
 
             threads = self._team(binding.plan).size
             with preparing():
                 code = code_step(binding, feeds, threads, self._store, sums)
-            self.made[home] = code
+            self.by_binding[home] = code
         if code is not None and binding.rows:
             code.resize(binding)
         return code
 
     def _team(self, plan: Plan) -> ThreadTeam:
         """A team with as many threads as there is work for."""
-        size = min(self._most, plan.width)
+        size = min(self._max_threads, plan.width)
         if size not in self._teams:
             from dpexec.engine.threads.thread_team import ThreadTeam
 
@@ -211,11 +211,11 @@ class ScopeVariables:
     def overwritten(self, device: int, name: str) -> None:
         """Updates overwrite the variables themselves."""
 
-    def commit(self, made: Callable[[int, str], Any]) -> None:
+    def commit(self, new_value: Callable[[int, str], Any]) -> None:
         """Store the results of a run, and count it."""
         replicas = self._replicas
         for device, name in self._plan.commits:
-            value = made(device, name)
+            value = new_value(device, name)
             if value is not None:
                 replicas.store(device, name, value)
         if self._moves == tensors.moves:
@@ -225,11 +225,11 @@ class ScopeVariables:
         self._runs.number += 1
 
     def commit_before_updates(
-        self, made: Callable[[int, str], Any], update: Callable[[], None]
+        self, new_value: Callable[[int, str], Any], update: Callable[[], None]
     ) -> None:
         """Make the updates, and store everything: a process alone never goes back a step."""
         update()
-        self.commit(made)
+        self.commit(new_value)
 
     def keep_originals(self) -> None:
         """Nothing to do: a process alone never goes back a step."""

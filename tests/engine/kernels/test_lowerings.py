@@ -116,7 +116,7 @@ def run_code(ops, before, after):
     code.layout()
     arena = arena_of([code.sizes], [{}])
     places = aligned(arena.nbytes), arena.inner[0], arena.lasting[0]
-    (step,) = code.finish(*places, markers, rows=0, late=code.late(0))
+    (step,) = code.finish(*places, markers, rows=0, sized=code.sized(0))
     env = Env()
     env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
     step.call(env)

@@ -15,7 +15,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine.compile.regions.task import TaskCode
 from dpexec.engine.kernels import ctc, onednn_calls
-from dpexec.engine.kernels.lowering import Constant, Late, Value
+from dpexec.engine.kernels.lowering import Constant, Sized, Value
 from tests.engine.kernels.test_lowerings import TYPES, calls
 
 OTHERS = (1, 2, 3, 5, 8, 16, 17, 40, 64)
@@ -60,7 +60,7 @@ def told(code, rows):
             return argument.at(rows)
         if isinstance(argument, Constant):
             return argument.array.tolist()
-        return "later" if isinstance(argument, Late) or callable(argument) else argument
+        return "later" if isinstance(argument, Sized) or callable(argument) else argument
 
     found = []
     for kernel, arguments in code.code.calls:

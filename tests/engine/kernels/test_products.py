@@ -13,7 +13,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.engine import kernels
 from dpexec.engine.kernels import onednn, products, tables
-from dpexec.engine.kernels.lowering import Code, Late, Value
+from dpexec.engine.kernels.lowering import Code, Sized, Value
 
 ROUNDING = 2.0**-8  # relative, of a number in bfloat16
 NEEDS_ONEDNN = pytest.mark.skipif(not onednn.available(), reason="oneDNN is not installed")
@@ -43,7 +43,7 @@ def run(code, arrays):
                 row.append(array.ctypes.data)
             elif isinstance(item, float):
                 row.append(int(np.float64(item).view(np.int64)))
-            elif isinstance(item, Late):
+            elif isinstance(item, Sized):
                 kept.append(item.at(0))
                 row.append(int(kept[-1]))
             else:

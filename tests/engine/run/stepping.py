@@ -64,7 +64,7 @@ class Stepping:
         code = self.code if self.in_code else None
         runner = StepRunner(self.places, self.order, self.launch, code=code)
         (found,) = runner.step(binding, feeds, lambda: engine._shards(feeds), True)
-        assert not self.in_code or number == 1 or [*code.made.values()] != [None]
+        assert not self.in_code or number == 1 or [*code.by_binding.values()] != [None]
         return found[self.loss] if isinstance(self.launch, WorkerLaunch) else found
 
     def fetch(self, plan, envs, merged):

@@ -115,7 +115,7 @@ def test_a_recorded_step_runs_as_any_other_and_leaves_all_events():
     gradients = sum(4 * int(np.prod(parameter.shape)) for parameter in parameters)
     run = train(net, batches(4), 2, trace=True)
     engine = run.compiled._engine
-    assert any(code is not None for code in engine.runner.code.made.values())
+    assert any(code is not None for code in engine.runner.code.by_binding.values())
     trace = trace_of(engine, engine.recorder)
     assert trace.steps == (0, 1, 2, 3)
     graph = trace.graph

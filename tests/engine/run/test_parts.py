@@ -46,7 +46,7 @@ def test_versions_stay_what_they_were_when_code_fails(copied, expected, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(stepping, "fetch", broken)
         if not copied:
-            stepping.code.made.clear()
+            stepping.code.by_binding.clear()
             patch.setattr(ThreadTeam, "run", broken)
         with pytest.raises(ZeroDivisionError):
             stepping.step(3, rest[0])

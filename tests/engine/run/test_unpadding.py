@@ -72,7 +72,7 @@ def test_steps_are_code_if_lengths_are_fed():
     pytest.importorskip("numba", reason="kernels in machine code need numba")
     training = Training("padded")
     training.losses()
-    assert any(training.program._engine.runner.code.made.values())
+    assert any(training.program._engine.runner.code.by_binding.values())
 
 
 def test_fetched_rows_show_their_sequences():

@@ -197,9 +197,9 @@ class _GangExchange:
         if self.bound.sums is not None:
             self.bound.sums.sums.wait_for_all()
 
-    def mirror(self, made: Callable[[int, str], Any]) -> None:
+    def mirror(self, new_value: Callable[[int, str], Any]) -> None:
         """Send own state of this member's replicas to the members that mirror it."""
-        self.bound.mirroring.exchange(self.bound.step, made, self._replicas.mirrors)
+        self.bound.mirroring.exchange(self.bound.step, new_value, self._replicas.mirrors)
 
 
 class _Noting:

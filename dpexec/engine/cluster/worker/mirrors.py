@@ -64,13 +64,14 @@ class Mirroring:
                 self._from.add(home)
 
     def exchange(
-        self, step: int, made: Callable[[int, str], Any], mirrors: Mapping[int, Versions]
+        self, step: int, new_value: Callable[[int, str], Any], mirrors: Mapping[int, Versions]
     ) -> None:
         """Send the step's new values to their mirrors, and store those that come for mirrors here.
 
         Args:
             step: number of the step.
-            made: gives the new value of a variable of a device; None: the step left it as it was.
+            new_value: gives the new value of a variable of a device; None: the step left it as it
+                was.
             mirrors: the mirrors of this member, by device.
 
         Raises:
@@ -80,7 +81,7 @@ class Mirroring:
             return
         tag = Tag(step + 1, _NUMBER, "mirrors of what only one replica has")
         rooms = {other: Room(self._group.members[other].name) for other in self._from}
-        sends = {other: encode(_packed(made, items)) for other, items in self._to.items()}
+        sends = {other: encode(_packed(new_value, items)) for other, items in self._to.items()}
         self._group.exchange(tag, sends, rooms)
         found: dict[int, dict[str, Any]] = {device: {} for device in self.kept}
         for other, room in rooms.items():
@@ -91,8 +92,8 @@ class Mirroring:
             mirrors[device].commit(step, values, StepArrays())
 
 
-def _packed(made: Callable[[int, str], Any], items: Sequence[_Item]) -> Message:
+def _packed(new_value: Callable[[int, str], Any], items: Sequence[_Item]) -> Message:
     """The message with the new values of some variables; unchanged ones are left out."""
-    found = {(name, device): made(device, name) for name, device in items}
+    found = {(name, device): new_value(device, name) for name, device in items}
     known = {item: value for item, value in found.items() if value is not None}
     return Message(values=values_on(CPUPlace(), known))

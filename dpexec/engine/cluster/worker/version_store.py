@@ -277,25 +277,25 @@ class _CodeVariables:
         """The copy of a variable that updates have overwritten; None if they have not."""
         return self._rooms[device].get(name)
 
-    def commit(self, made: Callable[[int, str], Any]) -> None:
+    def commit(self, new_value: Callable[[int, str], Any]) -> None:
         """Make the results of a run the latest version."""
-        self._store.take_over(self._made_of(made), self._rooms)
+        self._store.take_over(self._made_of(new_value), self._rooms)
         self._made = {device: found.change for device, found in self._store.replicas.items()}
 
-    def _made_of(self, made: Callable[[int, str], Any]) -> dict[int, dict[str, Any]]:
+    def _made_of(self, new_value: Callable[[int, str], Any]) -> dict[int, dict[str, Any]]:
         """The results of a run besides updates, by device and name."""
         found: dict[int, dict[str, Any]] = {device: {} for device in self._copied}
         for device, name in self._commits:
-            value = made(device, name)
+            value = new_value(device, name)
             if value is not None:
                 found[device][name] = value
         return found
 
     def commit_before_updates(
-        self, made: Callable[[int, str], Any], update: Callable[[], None]
+        self, new_value: Callable[[int, str], Any], update: Callable[[], None]
     ) -> None:
         """Make a run, whose updates wait until the next one begins, the latest version."""
-        self._store.commit_late(self._made_of(made), update)
+        self._store.commit_late(self._made_of(new_value), update)
 
     def keep_originals(self) -> None:
         """Copy the variables that the run will overwrite in place."""

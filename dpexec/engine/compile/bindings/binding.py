@@ -23,7 +23,7 @@ from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.ir.spec import Spec
 
 if TYPE_CHECKING:
-    from dpexec.engine.compile.bindings.native import Lates, PlanCode
+    from dpexec.engine.compile.bindings.native import PlanCode, SizedArguments
     from dpexec.engine.kernels.values import Packed
 
 __all__ = ["Binding"]
@@ -94,7 +94,7 @@ class Binding:
         with no_cycles_sought():
             code = self.code or self.make_code()
             try:
-                return code.steps(self.memory, self._counts, self.lates)
+                return code.steps(self.memory, self._counts, self.sized)
             except MemoryError as error:
                 raise self._too_large(error) from None
 
@@ -119,14 +119,14 @@ class Binding:
         return self.rows or [()] * len(self.given)
 
     @functools.cached_property
-    def lates(self) -> Lates:
+    def sized(self) -> SizedArguments:
         """The parts of the code that are made for these numbers of rows.
 
         Raises:
             NeedsNumber: these numbers of rows need more memory than others.
         """
         assert self.code is not None
-        return self.code.late(self._counts)
+        return self.code.sized(self._counts)
 
     @functools.cached_property
     def open_rows(self) -> Rows | None:
@@ -171,7 +171,7 @@ class Binding:
             code=self.code,
             more_rows=self.more_rows,
         )
-        _ = made.lates
+        _ = made.sized
         return made
 
     def alone(self, rows: Sequence[Counts]) -> Binding:
@@ -201,8 +201,8 @@ class Binding:
             calls: the calls, by number of the task.
         """
         made = replace(self, calls=calls)
-        if "lates" in vars(self):
-            vars(made)["lates"] = self.lates
+        if "sized" in vars(self):
+            vars(made)["sized"] = self.sized
         return made
 
     @functools.cached_property

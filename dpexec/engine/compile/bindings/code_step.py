@@ -90,41 +90,44 @@ class CodeStep:
         exchange: Exchange | None = None,
     ) -> None:
         plan = self.plan = binding.plan
-        made = items_of(binding, threads, store, exchange)
+        items = items_of(binding, threads, store, exchange)
         turn = 0 if exchange is None else exchange.turn
-        self.schedule = Schedule(made.tables(), made.waits, made.threads, made.signs, turn)
-        self.exchange, self.gates = exchange, made.gates
-        self._words = memoryview(made.words.data)  # written to much faster than an array
-        self._open = made.open
-        self._sizes = SizeWriter(made.open, made.words, binding.rows)
+        self.schedule = Schedule(items.tables(), items.waits, items.threads, items.signs, turn)
+        self.exchange, self.gates = exchange, items.gates
+        self._words = memoryview(items.words.data)  # written to much faster than an array
+        self._open = items.open
+        self._sizes = SizeWriter(items.open, items.words, binding.rows)
         self._sized_for: Callable[[], Binding | None] = weakref.ref(binding)
-        self._lates: Any = None  # words are their addresses; the first ones live in what is kept
-        self._kept, self._spread = made.kept, made.spread
-        self.parts, self.joined = made.parts, made.joined
-        self.updates_wait, self._leaves = store.updates_wait(plan), False
-        self._updates, _ = _divided(made.parts, plan.updates)
-        self._late, self._early = _divided(made.parts, plan.behind_updates)
+        self._sized: Any = None  # words are their addresses; the first ones live in what is kept
+        self._kept = items.kept  # words are addresses in these objects
+        self._spread = items.spread
+        self.parts, self.joined = items.parts, items.joined
+        self.updates_wait, self._leaves_updates = store.updates_wait(plan), False
+        self._updates, _ = _divided(items.parts, plan.updates)
+        self._behind_updates, self._before_updates = _divided(items.parts, plan.behind_updates)
         self.notes: CodeNotes | None = None
-        self._numbers = made.numbers
-        self._computed, self._exchanged = made.computed, made.exchanged
-        self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
-        stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
+        self._numbers = items.numbers
+        self._computed, self._exchanged = items.computed, items.exchanged
+        self._fed = [o for o in items.outside if o.name in feeds.values[o.device]]
+        stored = [o for o in items.outside if o.name not in feeds.values[o.device]]
         self.variables = store.variables(plan, stored)
-        self._copies = [*made.copies, *(self._updates if made.copies_updates else ())]
-        self._here, self._records = store.devices, made.copying.records
+        self._copies = [*items.copies, *(self._updates if items.copies_updates else ())]
+        self._devices, self._records = store.devices, items.copying.records
         self._numbered = False
         self._rows = tuple(binding.rows)
         self._extent: Any = None
-        self._told: LimitedCache[Any, list[int]] = LimitedCache(limit_of("words of steps of code"))
-        fetched = itertools.product(range(len(made.computed)), plan.fetch)
+        self._known_words: LimitedCache[Any, list[int]] = LimitedCache(
+            limit_of("words of steps of code")
+        )
+        fetched = itertools.product(range(len(items.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
         self._results = self._lasting()
-        self._others = [
+        self._changing = [
             (device, name)
-            for device, name in itertools.product(self._here, plan.fetch)
+            for device, name in itertools.product(self._devices, plan.fetch)
             if name not in self._results[device]
         ]
-        self._keeps, self._stored = binding.packed is not None, list[Any]()
+        self._keeps_stored, self._stored = binding.packed is not None, list[Any]()
         self.is_random = any(n.op and n.op.definition.is_random for n in plan.nodes)
         """Whether it needs to know the shards at every run; else at the first."""
 
@@ -138,8 +141,8 @@ class CodeStep:
         """
         if self._sized_for() is binding:
             return
-        self._sizes.write(binding.rows, binding.lates)
-        self._sized_for, self._lates = weakref.ref(binding), binding.lates
+        self._sizes.write(binding.rows, binding.sized)
+        self._sized_for, self._sized = weakref.ref(binding), binding.sized
         for device, name in self._varying:
             self._computed[device][name] = self._open.value(device, name, binding.rows)
         if self._varying:
@@ -171,7 +174,7 @@ class CodeStep:
         stored = self.variables.bring(words)
         if stored is None:
             return None
-        if self._keeps:  # until others take their place: code knows them by their addresses
+        if self._keeps_stored:  # until others take their place: code knows them by their addresses
             self._stored = [*stored]
         for record in self._records:
             record[0] = self.variables.follows
@@ -196,10 +199,10 @@ class CodeStep:
         self._write_numbers(words)
         self._numbered = True
         if not self.is_random:
-            self._told[self._rows, self._extent] = words
+            self._known_words[self._rows, self._extent] = words
 
     def _write_known_numbers(self) -> None:
-        known = self._told.get((self._rows, self._extent))
+        known = self._known_words.get((self._rows, self._extent))
         self._numbered = known is not None
         if known is not None:
             self._write_numbers(known)
@@ -214,9 +217,9 @@ class CodeStep:
         A recorded run makes its updates at once, so that the record has the whole step. Variables
         are copied before it, since others may go back to their values.
         """
-        self._leaves = self.notes is None
-        self.schedule.leave_out(self._late if self._leaves else ())
-        if not self._leaves:
+        self._leaves_updates = self.notes is None
+        self.schedule.leave_out(self._behind_updates if self._leaves_updates else ())
+        if not self._leaves_updates:
             self.variables.keep_originals()
 
     def commit(self, run: Callable[[Schedule], bool]) -> None:
@@ -225,10 +228,12 @@ class CodeStep:
         Args:
             run: runs the schedule for updates that were left; False if an item refused its values.
         """
-        if self._leaves:
-            self.variables.commit_before_updates(self.made, functools.partial(self.update, run))
+        if self._leaves_updates:
+            self.variables.commit_before_updates(
+                self.new_value, functools.partial(self.update, run)
+            )
         else:
-            self.variables.commit(self.made)
+            self.variables.commit(self.new_value)
 
     def update(self, run: Callable[[Schedule], bool]) -> None:
         """Make the updates that the latest run has left.
@@ -239,7 +244,7 @@ class CodeStep:
         Raises:
             RuntimeError: an item refused its values, which is a bug: updates never do.
         """
-        self.schedule.leave_out(self._early)
+        self.schedule.leave_out(self._before_updates)
         if not run(self.schedule):
             raise RuntimeError("code refused values while it updated parameters")
 
@@ -270,7 +275,7 @@ class CodeStep:
             RuntimeError: a variable has been overwritten already.
         """
         self.give_up()
-        if self._leaves:
+        if self._leaves_updates:
             return
         itself = self.schedule.refused - 1  # in an item, kernels that may refuse precede updates
         if any(self.schedule.begun(item) for item in self._updates if item != itself):
@@ -283,12 +288,12 @@ class CodeStep:
 
     def results(self, feeds: Feeds) -> list[Env]:
         """The fetched values, per device."""
-        if not self._others:
+        if not self._changing:
             return self._results
         found = [Env() for _ in self._results]
         for env, lasting in zip(found, self._results, strict=True):
             env.update(lasting)
-        for device, name in self._others:
+        for device, name in self._changing:
             value = self._value(device, name, feeds.values[device])
             if value is not None:
                 found[device][name] = value
@@ -319,12 +324,12 @@ class CodeStep:
         return envs
 
     def _value(self, device: int, name: str, fed: Mapping[str, Any]) -> Any:
-        made = self.made(device, name)
+        made = self.new_value(device, name)
         if made is not None:
             return made
         return fed[name] if name in fed else self.variables.value(device, name)
 
-    def made(self, device: int, name: str) -> Any:
+    def new_value(self, device: int, name: str) -> Any:
         """The new value of a variable after the latest run; None: the run left it as it was.
 
         Args:

@@ -31,11 +31,11 @@ from dpexec.engine.ir.sizes import Counts, Rows
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.values import Packed
 
-__all__ = ["Lates", "PlanCode", "make_code"]
+__all__ = ["PlanCode", "SizedArguments", "make_code"]
 
 _CODES_KEPT = limit_of("codes of tasks")
 
-Lates = Mapping[int, Mapping[CodeTable, Sequence[Any]]]
+SizedArguments = Mapping[int, Mapping[CodeTable, Sequence[Any]]]
 """By task and table, the arguments that were made for certain numbers of rows."""
 
 
@@ -55,7 +55,7 @@ class PlanCode:
     chains: Mapping[int, Sequence[int]]
     arenas: Mapping[int, Arena]
 
-    def late(self, rows: Sequence[Counts]) -> Lates:
+    def sized(self, rows: Sequence[Counts]) -> SizedArguments:
         """What is made for certain numbers of rows, by task; tasks that need nothing are left out.
 
         Args:
@@ -64,25 +64,27 @@ class PlanCode:
         Raises:
             NeedsNumber: these numbers of rows need more memory than others.
         """
-        return {task: code.late(rows[device]) for task, device, code in self._late_codes}
+        return {task: code.sized(rows[device]) for task, device, code in self._sized_codes}
 
     @functools.cached_property
-    def _late_codes(self) -> list[tuple[int, int, TaskCode]]:
+    def _sized_codes(self) -> list[tuple[int, int, TaskCode]]:
         found = ((task, self._device(task), code) for task, code in self.codes.items())
-        return [(task, device, code) for task, device, code in found if code.late_tables]
+        return [(task, device, code) for task, device, code in found if code.sized_tables]
 
     def _device(self, task: int) -> int:
         device = self.plan.tasks[task].device
         assert device is not None
         return device
 
-    def steps(self, memory: Memory, rows: Sequence[Counts], lates: Lates) -> list[list[Step]]:
+    def steps(
+        self, memory: Memory, rows: Sequence[Counts], sized: SizedArguments
+    ) -> list[list[Step]]:
         """The steps of all tasks, with places for their values.
 
         Args:
             memory: where values lie.
             rows: the numbers of rows of every device's batch, if sizes depend on them.
-            lates: the result of :meth:`late` for these numbers.
+            sized: the result of :meth:`sized` for these numbers.
         """
         found = list(self.plan.steps)
         for home, chain in self.chains.items():
@@ -95,7 +97,7 @@ class PlanCode:
                     lasting,
                     found[number],
                     rows[self._device(number)],
-                    lates.get(number, {}),
+                    sized.get(number, {}),
                 )
         return found
 

@@ -70,20 +70,20 @@ class CodeVariables(Protocol):
     def overwritten(self, device: int, name: str) -> Any:
         """The copy of a variable that updates overwrite; None if they overwrite the variable."""
 
-    def commit(self, made: Callable[[int, str], Any]) -> None:
+    def commit(self, new_value: Callable[[int, str], Any]) -> None:
         """Store the variables that a run computed, and count the run.
 
         Args:
-            made: gives the new value of a variable; None if the run did not compute one.
+            new_value: gives the new value of a variable; None if the run did not compute one.
         """
 
     def commit_before_updates(
-        self, made: Callable[[int, str], Any], update: Callable[[], None]
+        self, new_value: Callable[[int, str], Any], update: Callable[[], None]
     ) -> None:
         """Store a run that has made all but its updates.
 
         Args:
-            made: see :meth:`commit`.
+            new_value: see :meth:`commit`.
             update: makes them.
         """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.bindings.native import Lates
+from dpexec.engine.compile.bindings.native import SizedArguments
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.regions.code_run import CodeRun
 from dpexec.engine.compile.regions.operands import AnyValue
@@ -44,7 +44,7 @@ class OpenParts:
     def __init__(self) -> None:
         self.sizes: list[tuple[int, ...]] = []
         """Position, device, offset and slopes of every word that is a size."""
-        self.late: list[tuple[int, CodeTable]] = []
+        self.tables: list[tuple[int, CodeTable]] = []
         """The tables with arguments that are made for certain numbers of rows, with their task."""
         self.made: list[int] = []
         """Positions of the words of these arguments."""
@@ -62,7 +62,7 @@ class OpenParts:
         assert device is not None
         self.sizes += [(first + at, device, s.offset, *s.slopes) for at, s in table.sizes]
         if table.made:
-            self.late.append((task.id, table))
+            self.tables.append((task.id, table))
             self.made += [first + at for at in table.made]
         for name, value, _ in code.published:
             if any(Rows.of(*part.shape) for part in value.parts):
@@ -105,7 +105,7 @@ class SizeWriter:
         words: np.ndarray[Any, np.dtype[np.int64]],
         rows: Sequence[Counts],
     ) -> None:
-        self._late, self._made = parts.late, parts.made
+        self._tables, self._made = parts.tables, parts.made
         self._words = words
         self._sizes = np.array(parts.sizes, np.int64)
         self._rows = np.array(rows, np.int64)
@@ -115,15 +115,15 @@ class SizeWriter:
         self._table = np.array([[_write.address, self._arguments.ctypes.data]], np.int64)
         self._table_at: int = self._table.ctypes.data
 
-    def write(self, rows: Sequence[Counts], lates: Lates) -> None:
+    def write(self, rows: Sequence[Counts], sized: SizedArguments) -> None:
         """Write the words for certain numbers of rows.
 
         Args:
             rows: the numbers of rows of every device's batch.
-            lates: the arguments that were made for them.
+            sized: the arguments that were made for them.
         """
         self._rows[:] = rows
         run(self._table_at, 0, 1)
         if self._made:
-            found = [word_of(made) for task, table in self._late for made in lates[task][table]]
+            found = [word_of(made) for task, table in self._tables for made in sized[task][table]]
             self._words[self._made] = found

@@ -78,7 +78,7 @@ class CodeMemory:
         inner: where the block of this code's own values begins in the arena.
         lasting: where each of the lasting buffers begins.
         rows: the numbers of rows of the device's batch, on which sizes may depend.
-        late: by table, the arguments that were made for these numbers.
+        sized: by table, the arguments that were made for these numbers.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class CodeMemory:
         inner: int,
         lasting: Sequence[int],
         rows: Counts,
-        late: Mapping[CodeTable, Sequence[Any]],
+        sized: Mapping[CodeTable, Sequence[Any]],
     ) -> None:
         self.layout = layout
         self.memory = memory
-        self.rows, self.late = rows, late
+        self.rows, self.sized = rows, sized
         begin = address(memory)
         self.starts = begin + inner, begin + np.array(lasting, np.int64)
         self._inner, self._lasting = inner, lasting
@@ -203,11 +203,11 @@ class CodeRun:
         table = piece.table
         self._piece, self._own = piece, own
         self.made_by = table
-        late = place.late.get(table, ())
-        self.words = table.words(place.rows, late, *place.starts)
+        sized = place.sized.get(table, ())
+        self.words = table.words(place.rows, sized, *place.starts)
         self.table = table.rows(address(self.words))
         self._table_at = address(self.table)
-        self._kept = [place.memory, *late]  # the words are addresses
+        self._kept = [place.memory, *sized]  # the words are addresses
         self.numbers = table.numbers
         self.brought = [_Brought(value, at, place) for value, at in table.brought.items()]
         self.made = piece.made

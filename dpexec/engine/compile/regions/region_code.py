@@ -93,7 +93,7 @@ class OpenRegion:
         counts: Counts,
         own: Collection[str],
     ) -> None:
-        self.late, table, buffers = piece.table.late, piece.table, list(code.task.lasting)
+        self.sized, table, buffers = piece.table.sized, piece.table, list(code.task.lasting)
         self.dtypes = [np.dtype(to_numpy(spec.dtype)) for spec in inputs.values()]
         values, self.own = _values(piece), own
         self.results = [(v, buffers.index(v.buffer) if v.buffer in buffers else -1) for v in values]
@@ -106,7 +106,7 @@ class OpenRegion:
         self.numbers = [number_of for _, number_of in table.numbers]
         self.operators = [(steps[0].node.name, end - piece.first + 1) for steps, end in piece.steps]
         nowhere = np.zeros(len(buffers), np.int64)
-        words = table.words(counts, table.late(counts), address(code.memory), nowhere)
+        words = table.words(counts, table.sized(counts), address(code.memory), nowhere)
         self._lay_out(piece, words, list(inputs), len(buffers))
         self._kept = code  # words are addresses
 
@@ -179,9 +179,9 @@ class SizedRegion:
     """
 
     def __init__(self, fits: OpenRegion, counts: Counts) -> None:
-        self._late = fits.late(counts)
+        self._sized = fits.sized(counts)
         sizes = fits.sizes.flat(counts)
-        self._varying = np.concatenate([sizes, np.array([*map(word_of, self._late)], np.int64)])
+        self._varying = np.concatenate([sizes, np.array([*map(word_of, self._sized)], np.int64)])
         self._made = list(zip(fits.made_shapes.at(counts), fits.made_dtypes, strict=True))
         self._nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._made)
         shapes = fits.shapes.at(counts)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.sizes import Counts, Quotient, Size
-from dpexec.engine.kernels.lowering import Argument, Buffer, Late, Value
+from dpexec.engine.kernels.lowering import Argument, Buffer, Sized, Value
 from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["CodeTable", "word_of"]
@@ -28,7 +28,7 @@ class CodeTable:
         numbers: positions of words that depend on the run, and the functions that give them.
         brought: values from outside, and the positions of the words that take their addresses.
         sizes: positions of words that are open sizes, and these sizes.
-        made: positions of words for arguments that :meth:`late` makes.
+        made: positions of words for arguments that :meth:`sized` makes.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CodeTable:
         self.brought: dict[Value, list[int]] = {}
         self.sizes: list[tuple[int, Size]] = []
         self.made: list[int] = []
-        self._late: list[Late | Quotient] = []
+        self._sized: list[Sized | Quotient] = []
         self._inside: list[int] = []  # positions of addresses in the block of this code
         self._outside: tuple[list[int], list[int]] = ([], [])  # positions, numbers of the buffers
         words: list[int] = []
@@ -63,9 +63,9 @@ class CodeTable:
         if isinstance(argument, Size):
             self.sizes.append((position, argument))
             return 0
-        if isinstance(argument, Late | Quotient):
+        if isinstance(argument, Sized | Quotient):
             self.made.append(position)
-            self._late.append(argument)
+            self._sized.append(argument)
             return 0
         if callable(argument):
             self.numbers.append((position, argument))
@@ -89,7 +89,7 @@ class CodeTable:
         """Positions of the addresses of lasting buffers, with the buffers' numbers."""
         return list(zip(*self._outside, strict=True))
 
-    def late(self, rows: Counts) -> list[Any]:
+    def sized(self, rows: Counts) -> list[Any]:
         """Arguments that are made for certain numbers of rows, such as primitives of oneDNN.
 
         Args:
@@ -98,16 +98,16 @@ class CodeTable:
         Raises:
             NeedsNumber: these numbers of rows need more memory than others.
         """
-        return [argument.at(rows) for argument in self._late]
+        return [argument.at(rows) for argument in self._sized]
 
     def words(
-        self, rows: Counts, late: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
+        self, rows: Counts, sized: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
         """All words.
 
         Args:
             rows: the numbers of rows of the device's batch.
-            late: the result of :meth:`late` for them.
+            sized: the result of :meth:`sized` for them.
             inner: address of the block that only this code uses.
             lasting: addresses of the buffers that are needed outside of the task.
         """
@@ -115,7 +115,7 @@ class CodeTable:
         if self.sizes:
             places, slopes, offsets = self._linear
             made[places] = slopes @ np.array(rows) + offsets
-        for position, word in zip(self.made, map(word_of, late), strict=True):
+        for position, word in zip(self.made, map(word_of, sized), strict=True):
             made[position] = word
         made[self._inside] += inner
         positions, numbers = self._outside

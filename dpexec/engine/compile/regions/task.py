@@ -310,17 +310,17 @@ class TaskCode:
 
     # ---- steps
 
-    def late(self, rows: Counts) -> dict[CodeTable, list[Any]]:
-        """By table, the arguments that are made for numbers of rows, see :meth:`CodeTable.late`.
+    def sized(self, rows: Counts) -> dict[CodeTable, list[Any]]:
+        """By table, the arguments that are made for numbers of rows, see :meth:`CodeTable.sized`.
 
         Args:
             rows: the numbers of rows of the device's batch.
         """
-        return {table: table.late(rows) for table in self.late_tables}
+        return {table: table.sized(rows) for table in self.sized_tables}
 
     @functools.cached_property
-    def late_tables(self) -> list[CodeTable]:
-        """The tables for which :meth:`late` makes arguments."""
+    def sized_tables(self) -> list[CodeTable]:
+        """The tables for which :meth:`sized` makes arguments."""
         tables = (item.table for item in self.order if isinstance(item, Piece))
         return [table for table in tables if table.made]
 
@@ -331,7 +331,7 @@ class TaskCode:
         lasting: Sequence[int],
         steps: Sequence[Step],
         rows: Counts,
-        late: Mapping[CodeTable, Sequence[Any]],
+        sized: Mapping[CodeTable, Sequence[Any]],
     ) -> list[Step]:
         """The steps of a task, when there is memory for its values.
 
@@ -341,11 +341,11 @@ class TaskCode:
             lasting: where each of the lasting buffers begins.
             steps: the steps of the task, which may be another device's task with the same code.
             rows: the numbers of rows of the device's batch, if sizes depend on them.
-            late: the result of :meth:`late` for them.
+            sized: the result of :meth:`sized` for them.
         """
         packed = self.code.packed
         layout = Layout(self.places, self.numbers, self.alone, packed.names if packed else ())
-        place = CodeMemory(layout, memory, inner, lasting, rows, late)
+        place = CodeMemory(layout, memory, inner, lasting, rows, sized)
 
         def own(step: Step) -> Step:
             return steps[self._positions[id(step.node)]]

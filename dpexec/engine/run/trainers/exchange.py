@@ -250,7 +250,7 @@ class TrainerExchange:
         """Wait until all trainers have done what can fail, before anything is overwritten."""
         self.sums.sums.wait_for_all()
 
-    def mirror(self, made: Callable[[int, str], Any]) -> None:
+    def mirror(self, new_value: Callable[[int, str], Any]) -> None:
         """Trainers keep nothing for each other: each has all variables."""
 
 

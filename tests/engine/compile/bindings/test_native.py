@@ -75,7 +75,7 @@ class Task:
         arena = arena_of([self.code.sizes], [{}])
         memory = aligned(arena.nbytes)
         place = memory, arena.inner[0], arena.lasting[0]
-        self.steps = self.code.finish(*place, self.before, 0, self.code.late(0))
+        self.steps = self.code.finish(*place, self.before, 0, self.code.sized(0))
 
     @property
     def kinds(self):

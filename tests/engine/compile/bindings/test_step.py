@@ -66,7 +66,7 @@ class Training:
     def whole_steps(self):
         """The steps of code that were made."""
         engine = getattr(self.program, "_engine", None) or next(iter(self.exe._engines.values()))
-        made = () if engine.runner.code is None else engine.runner.code.made.values()
+        made = () if engine.runner.code is None else engine.runner.code.by_binding.values()
         return [code for code in made if code is not None]
 
     def state(self):
@@ -159,7 +159,7 @@ def test_images_are_fetched_from_whole_steps():
     assert found[0][1].shape == (4, 17, 9, 7)
     made = [program._engine.runner.code for program, _ in runs]
     assert made[1] is None
-    assert {code is not None for code in made[0].made.values()} == {True}
+    assert {code is not None for code in made[0].by_binding.values()} == {True}
 
 
 @pytest.mark.parametrize("change", ["set", "assign", "erase"])

@@ -145,7 +145,7 @@ class Training:
     def whole_steps(self):
         """The steps of code that were made."""
         engine = self.program._engine
-        return [code for code in engine.runner.code.made.values() if code is not None]
+        return [code for code in engine.runner.code.by_binding.values() if code is not None]
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -177,7 +177,7 @@ def test_offsets_that_code_makes_are_fetched(devices):
         rows = np.ones((sum(lengths), 2), "float32")
         fed = {"x": fluid.create_lod_tensor(rows, [lengths], fluid.CPUPlace())}
         found.append(exe.run(program, fed, [twice, wide], return_numpy=False))
-    assert program._engine.runner.code.made
+    assert program._engine.runner.code.by_binding
     for lengths, (both, narrow) in zip(LENGTHS, found, strict=True):
         assert both.recursive_sequence_lengths() == [[2 * n for n in lengths]]
         assert narrow.recursive_sequence_lengths() == [[4 * n for n in lengths]]

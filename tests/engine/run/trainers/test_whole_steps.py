@@ -35,7 +35,7 @@ AS_TASKS = {"use_experimental_executor": False}
 
 
 def steps_of_code(trainer):
-    made = trainer.compiled._engine.runner.code.made.values()
+    made = trainer.compiled._engine.runner.code.by_binding.values()
     return [code for code in made if code is not None]
 
 
