@@ -99,8 +99,7 @@ class CodeStep:
         self._sizes = SizeWriter(items.open, items.words, binding.rows)
         self._sized_for: Callable[[], Binding | None] = weakref.ref(binding)
         self._sized: Any = None  # words are their addresses; the first ones live in what is kept
-        self._kept = items.kept  # words are addresses in these objects
-        self._spread = items.spread
+        self._kept, self._spread = items.kept, items.spread  # kept: words are addresses in these
         self.parts, self.joined = items.parts, items.joined
         self.updates_wait, self._leaves_updates = store.updates_wait(plan), False
         self._updates, _ = _divided(items.parts, plan.updates)
