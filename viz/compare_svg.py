@@ -83,8 +83,8 @@ def _waterfall(
     left = MARGIN + max(text_width(text, 11) for text in (*labels, *names)) + 12
     width = _WIDTH - left - MARGIN - _SPREAD
     ends = [*steps, *(end for fall in falls for end in (fall.before, fall.after))]
-    low, high = min(ends), max(ends)
-    low = max(0.0, low - 0.25 * (high - low)) if high > low else 0.0
+    least, high = min(ends), max(ends)  # below 0 where causes of shorter steps come first
+    low = min(least, max(0.0, least - 0.25 * (high - least))) if high > least else 0.0
     span = (high - low) * 1.04 or 1.0
 
     def row(label: str, start: float, stop: float, role: str, figures: str) -> None:
@@ -95,13 +95,13 @@ def _waterfall(
         canvas.text(left + width + 10, canvas.y + 14, figures, "tick")
         canvas.y += _FALL
 
-    row(cut(names[0], LONGEST), low, steps[0], "feed", seconds_text(steps[0]))
+    row(cut(names[0], LONGEST), max(0.0, low), steps[0], "feed", seconds_text(steps[0]))
     for fall, label in zip(falls, labels, strict=True):
         x = left + (fall.before - low) / span * width
         canvas.line(f"M{number(x)} {number(canvas.y - 4)}v{number(_FALL)}")
         role = "collective" if fall.after > fall.before else "optimize"
         row(label, fall.before, fall.after, role if fall.certain else "feed", fall.figures)
-    row(cut(names[1], LONGEST), low, steps[1], "feed", seconds_text(steps[1]))
+    row(cut(names[1], LONGEST), max(0.0, low), steps[1], "feed", seconds_text(steps[1]))
     ticks = [(at, label) for at, label in time_ticks(low + span, 8) if at >= low]
     if len(ticks) < 3:  # the steps differ too little for round numbers
         ticks = [(low + span * k / 4, seconds_text(low + span * k / 4)) for k in range(5)]

@@ -2,10 +2,12 @@
 
 import json
 import random
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
 from dpexec.viz.compare import cause_text, compare
+from dpexec.viz.compare_svg import Bar, render
 from dpexec.viz.findings import analyse
 from dpexec.viz.measured.changes import Change
 
@@ -158,3 +160,15 @@ def test_two_steps_of_one_run_tell_why_one_took_longer():
     (said,) = [text for text in analyse(made)._facts() if text.startswith("Step 0")]
     assert said.startswith("Step 0 took 50.0 s: 16.0 s more than the typical one for mul_grad")
     assert said.endswith("on device 1.")
+
+
+def test_a_waterfall_that_passes_below_zero_covers_no_labels():
+    """Causes of shorter steps come first: their sum may exceed the step."""
+    falls = [Bar("mul", 4.0, -2.0, "-6 s"), Bar("feed and fetch", -2.0, 1.0, "+3 s", certain=False)]
+    picture = render("title", [], ("old", "new"), (4.0, 1.0), falls, [], [[], []])
+    root = ElementTree.fromstring(picture)
+    shapes = [e for e in root.iter() if e.tag.endswith("rect") and e.get("x")]
+    bars = [e for e in shapes if e.find("{*}title") is not None]
+    lanes = [e for e in shapes if e not in bars and float(e.get("width")) > 300]
+    left = min(float(e.get("x")) for e in lanes)
+    assert bars and all(float(bar.get("x")) >= left for bar in bars)

@@ -34,7 +34,7 @@ class Contention:
     or other threads of the process.
 
     Args:
-        schedule: The trace; the share is 0 if it has no samples, as that of a cluster.
+        schedule: The trace; the share is 0 if it has no samples.
 
     Attributes:
         share: The share, over the counted steps.

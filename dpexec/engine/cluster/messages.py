@@ -101,6 +101,7 @@ class Noted:
         ran: when tasks ran; None for tasks that ran elsewhere.
         transfers: values that came from other workers.
         moved: the bytes that collectives moved, by id of the node.
+        processors: for how long the worker's threads worked, and waited for a processor, so far.
     """
 
     worker: str
@@ -108,6 +109,7 @@ class Noted:
     ran: Sequence[Ran | None]
     transfers: Sequence[Around]
     moved: Moved = field(default_factory=dict)
+    processors: tuple[int, int] = (0, 0)
 
 
 class GangStep(NamedTuple):

@@ -15,8 +15,7 @@ from dpexec.engine.graph.describe import describe
 from dpexec.engine.run.trainers.exchange import TrainerExchange
 from dpexec.engine.trace import between
 from dpexec.engine.trace.events import Allocation, Trace
-from dpexec.engine.trace.processors import samples
-from dpexec.engine.trace.recorder import Recorder
+from dpexec.engine.trace.recorder import Notes, Recorder
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
@@ -44,7 +43,7 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
     graph = describe(plan.graph, plan.tasks, passes, binding.specs)
     add_kernels(graph, binding, isinstance(latest, CodeNotes), isinstance(engine.scheduler, str))
     trace = recorder.trace(graph, **_facts(engine))
-    trace = replace(trace, meta={**trace.meta, **_waits(engine, *trace.span)})
+    trace = replace(trace, meta={**trace.meta, **_waits(engine, latest, *trace.span)})
     shared = engine.compilation.options.shared_memory or len(engine.places) == 1
     standing = _standing(binding, shared, trace.span[0])
     return replace(trace, memory=(*standing, *trace.memory))
@@ -87,13 +86,11 @@ def _facts(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _waits(engine: Engine, start: float, stop: float) -> dict[str, Any]:
+def _waits(engine: Engine, latest: Notes, start: float, stop: float) -> dict[str, Any]:
     """Waits for processors, for other trainers and for batches, and when steps were prepared."""
     agreement = engine.runner.agreement
     meetings = agreement.meetings if isinstance(agreement, TrainerExchange) else ()
-    found: dict[str, Any] = {}
-    if isinstance(engine.scheduler, str):  # else the workers' threads do the work
-        found["processors"] = samples.between(start, stop)
+    found: dict[str, Any] = {"processors": latest.processors.between(start, stop)}
     apart = [("meetings", meetings), *between.spans.items()]
     for name, spans in apart:
         times = [[round(each * 1e-9, 6) for each in span] for span in spans]

@@ -11,8 +11,9 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 
-__all__ = ["Samples", "samples"]
+__all__ = ["Samples", "WorkerSamples", "samples"]
 
 _APART = 5_000_000
 """Nanoseconds from one sample to the next, at least."""
@@ -72,6 +73,13 @@ class Samples:
             found.append((thread, (int(work), int(wait))))
         return found
 
+    def sums(self) -> tuple[int, int]:
+        """The nanoseconds of work and of waiting until now; a sample is taken if one is due."""
+        now = time.perf_counter_ns()
+        if now >= self.due:
+            self.take(now)
+        return self._sums[0], self._sums[1]
+
     def between(self, start: float, stop: float) -> list[list[float]]:
         """Return the samples of a span of time.
 
@@ -83,10 +91,44 @@ class Samples:
             Rows of three numbers of seconds: the time, and the sums so far of all threads' work and
             of their waits for a processor. No rows if there are fewer than two.
         """
-        rows = [row for row in list(self._rows) if start <= row[0] * _NANO <= stop]
-        if len(rows) < 2:
-            return []
-        return [[round(number * _NANO, 6) for number in row] for row in rows]
+        return _within(self._rows, start, stop)
+
+
+class WorkerSamples:
+    """The same of all workers of a cluster together, which send theirs with their notes."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
+        self._known: dict[str, tuple[int, int]] = {}
+        self._sums = [0, 0]
+
+    def add(self, now: int, found: Mapping[str, tuple[int, int]]) -> None:
+        """Add what workers sent.
+
+        Args:
+            now: the time on the clock of this process, in nanoseconds.
+            found: by address of the worker: its sums, of `Samples.sums`. Those of a new process
+                begin at 0.
+        """
+        for address, sums in found.items():
+            before = self._known.get(address, sums)
+            for column in (0, 1):
+                self._sums[column] += max(0, sums[column] - before[column])
+        self._known |= found
+        self._rows.append((now, self._sums[0], self._sums[1]))
+
+    def between(self, start: float, stop: float) -> list[list[float]]:
+        """Return the samples of a span of time, see `Samples.between`."""
+        return _within(self._rows, start, stop)
+
+
+def _within(
+    samples: Iterable[tuple[int, int, int]], start: float, stop: float
+) -> list[list[float]]:
+    rows = [row for row in list(samples) if start <= row[0] * _NANO <= stop]
+    if len(rows) < 2 or rows[0][1:] == rows[-1][1:]:  # nothing was counted
+        return []
+    return [[round(number * _NANO, 6) for number in row] for row in rows]
 
 
 samples = Samples()

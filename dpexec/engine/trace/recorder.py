@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpexec.engine.trace.events import Allocation, Event, Trace, tick
+from dpexec.engine.trace.processors import Samples, WorkerSamples
 
 __all__ = ["EVENTS_KEPT", "Notes", "OpenNotes", "Recorded", "Recorder", "Row", "Steps"]
 
@@ -47,6 +48,10 @@ class Notes(Protocol):
     @property
     def size(self) -> int:
         """Number of events of a step."""
+
+    @property
+    def processors(self) -> Samples | WorkerSamples:
+        """For how long the threads that made the steps waited for processors."""
 
     def record(self, row: int) -> Recorded:
         """The record of a step.

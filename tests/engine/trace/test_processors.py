@@ -7,7 +7,7 @@ import time
 import pytest
 
 import dpexec as fluid
-from dpexec.engine.trace.processors import Samples
+from dpexec.engine.trace.processors import Samples, WorkerSamples
 from tests.engine.run.nets import batches, classifier, train
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
@@ -54,3 +54,16 @@ def test_traces_hold_the_samples_between_their_steps(native):
     assert all(start <= row[0] <= stop for row in rows)
     assert rows == sorted(rows)
     assert isinstance(fluid.ExecutionStrategy().trace, bool)
+
+
+def test_samples_of_workers_add_up_and_a_new_process_begins_at_zero():
+    samples = WorkerSamples()
+    samples.add(1_000_000_000, {"a": (0, 5_000_000_000), "b": (0, 7_000_000_000)})
+    samples.add(2_000_000_000, {"a": (1_000_000_000, 7_000_000_000), "b": (0, 8_000_000_000)})
+    samples.add(3_000_000_000, {"a": (2_000_000_000, 7_000_000_000), "b": (0, 0)})  # killed
+    samples.add(4_000_000_000, {"b": (0, 500_000_000)})
+    assert samples.between(0.0, 5.0) == [[1, 0, 0], [2, 1, 3], [3, 2, 3], [4, 2, 3.5]]
+    samples = WorkerSamples()  # not Linux
+    for second in (1, 2):
+        samples.add(second * 1_000_000_000, {"a": (0, 0)})
+    assert samples.between(0.0, 5.0) == []

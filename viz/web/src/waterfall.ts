@@ -14,7 +14,9 @@ export function waterfall(data: CompareData, context: Context): HTMLElement | nu
   for (const [, difference] of causes) ends.push((at += difference));
   const [least, most] = [Math.min(...ends), Math.max(...ends)];
   // The axis shows where they differ: from zero, small causes of long steps could not be seen.
-  const low = Math.max(0, least - 0.25 * (most - least));
+  // It begins below zero where causes of shorter steps come first.
+  const low = Math.min(least, Math.max(0, least - 0.25 * (most - least)));
+  const whole = Math.max(0, low);
   const span = (most - low) * 1.02 || 1;
   const place = (time: number): number => (100 * (time - low)) / span;
 
@@ -52,9 +54,9 @@ export function waterfall(data: CompareData, context: Context): HTMLElement | nu
     "section",
     { class: "waterfall", "aria-label": "Why" },
     h("h3", {}, "Why"),
-    row(before.name, low, before.step, seconds(before.step), "whole"),
+    row(before.name, whole, before.step, seconds(before.step), "whole"),
     rows,
-    row(after.name, low, after.step, seconds(after.step), "whole"),
+    row(after.name, whole, after.step, seconds(after.step), "whole"),
     h("p", { class: "fall-axis" }, h("span", {}, seconds(low)), h("span", {}, seconds(low + span))),
     h(
       "ul",

@@ -49,6 +49,7 @@ from dpexec.engine.run.fetch import collect
 from dpexec.engine.strategy.strategies import ExecutionStrategy
 from dpexec.engine.threads.interrupts import InterruptGate
 from dpexec.engine.trace.live import Keeper, Observers
+from dpexec.engine.trace.processors import WorkerSamples
 
 __all__ = ["ClusterRunner"]
 
@@ -104,6 +105,7 @@ class ClusterRunner:
         self._open: OpenRun | None = None
         take = weakref.WeakMethod(self._take)
         self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
+        self.processors = WorkerSamples()
         self._recordings = LimitedCache[Binding, ClusterRecording](limit_of("bindings on workers"))
 
     @property
@@ -114,7 +116,7 @@ class ClusterRunner:
     def _recording(self, binding: Binding) -> ClusterRecording:
         """Takes the notes of workers about a binding's steps."""
         if binding not in self._recordings:
-            self._recordings[binding] = ClusterRecording(binding)
+            self._recordings[binding] = ClusterRecording(binding, self.processors)
         return self._recordings[binding]
 
     def close(self) -> None:

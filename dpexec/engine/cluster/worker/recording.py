@@ -28,6 +28,7 @@ from dpexec.engine.compile.bindings.records import (
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.trace.events import Allocation
 from dpexec.engine.trace.live import Keeper
+from dpexec.engine.trace.processors import WorkerSamples, samples
 from dpexec.engine.trace.recorder import Row
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def noted_on_worker(recording: Recording) -> Noted:
     stamps, ran, _, around = recording.noted
     began = around[0][2]
     transfers = list(_transfers(worker, began))
-    return Noted(str(worker.name), stamps, list(ran), transfers, recording.moved)
+    moved, name = recording.moved, str(worker.name)
+    return Noted(name, stamps, list(ran), transfers, moved, samples.sums())
 
 
 def _transfers(worker: Any, began: float) -> Iterator[Around]:
@@ -76,6 +78,7 @@ class ClusterRecording:
 
     Args:
         binding: the plan with its specs.
+        processors: keeps for how long workers waited for processors.
 
     Attributes:
         began: when the step began, in nanoseconds.
@@ -83,8 +86,8 @@ class ClusterRecording:
         behind: seconds to add to each worker's clock.
     """
 
-    def __init__(self, binding: Binding) -> None:
-        self.binding = binding
+    def __init__(self, binding: Binding, processors: WorkerSamples) -> None:
+        self.binding, self.processors = binding, processors
         self.began = 0
         self.layout: NoteLayout | None = None
         self.behind: dict[str, float] = {}
@@ -129,6 +132,8 @@ class ClusterRecording:
         """
         end = time.perf_counter_ns(), threading.get_ident()
         self._noted = sent, homes, addresses, noted, *end
+        pairs = zip(addresses, noted, strict=True)
+        self.processors.add(end[0], {address: each.processors for address, each in pairs})
 
     def end(self, recorders: Sequence[Keeper]) -> None:
         """Called when the step is over.
@@ -187,6 +192,11 @@ class _ClusterNotes:
     def size(self) -> int:
         """Number of events."""
         return self.layout.size
+
+    @property
+    def processors(self) -> WorkerSamples:
+        """For how long workers waited for processors."""
+        return self.recording.processors
 
     def record(self, row: int) -> _ClusterRecord:
         """What the step recorded; ``row`` is 0, as there is one step."""

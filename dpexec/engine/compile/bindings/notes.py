@@ -27,7 +27,7 @@ from dpexec.engine.compile.bindings.records import (
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.kernels import stamps
 from dpexec.engine.kernels.stamps import HEAD
-from dpexec.engine.trace.processors import samples
+from dpexec.engine.trace.processors import Samples, samples
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
@@ -119,6 +119,11 @@ class CodeNotes:
         self._carried: dict[int, Carried] = {}
         self.began = array("q", [0]) * self.most  # keeps no objects
         self.ended = array("q", [0]) * self.most
+
+    @property
+    def processors(self) -> Samples:
+        """For how long threads waited for processors."""
+        return samples
 
     @property
     def address(self) -> int:

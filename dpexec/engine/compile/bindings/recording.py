@@ -38,7 +38,7 @@ from dpexec.engine.compile.regions.step import Step, run_steps
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.trace.events import Kind
 from dpexec.engine.trace.live import Keeper
-from dpexec.engine.trace.processors import samples
+from dpexec.engine.trace.processors import Samples, samples
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.binding import Binding
@@ -295,6 +295,11 @@ class _TaskNotes:
     def size(self) -> int:
         """Number of events."""
         return self.recording.layout.size + len(self.inner)
+
+    @property
+    def processors(self) -> Samples:
+        """For how long threads waited for processors."""
+        return samples
 
     @property
     def began(self) -> Sequence[float]:
