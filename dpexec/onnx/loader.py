@@ -21,6 +21,7 @@ from dpexec.onnx.loading.dtypes import as_var_type
 from dpexec.onnx.loading.errors import DAMAGE, LoadError, UnsupportedError
 from dpexec.onnx.loading.graph import Graph
 from dpexec.onnx.loading.model import infer, prepare, read
+from dpexec.onnx.loading.quantized_groups import join_quantized_groups
 from dpexec.onnx.loading.values import Value
 
 __all__ = ["load"]
@@ -77,6 +78,7 @@ def load(
     try:
         proto = prepare(proto)
         inferred = infer(proto)
+        join_quantized_groups(proto.graph)
     except (*DAMAGE, RuntimeError) as error:
         raise LoadError(f"the model is damaged: {error}") from error
     program = Program()

@@ -102,7 +102,7 @@ class Builder:
             for slot, value in inputs.items()
             if value is not None
         }
-        casts = self._casts(op_type, given)
+        casts = {} if (attrs or {}).get("use_mkldnn") else self._casts(op_type, given)
         for slot, variables in given.items():
             given[slot] = [
                 self.cast(v, casts[v.dtype], prefix) if (slot, v.name) in casts else v
@@ -188,6 +188,8 @@ class Builder:
         """The variable of a value; that of a constant or parameter is created on first use."""
         if value.var is not None:
             return value.var
+        if value.levels is not None:
+            return self._signed(value, value.levels)
         assert value.array is not None
         if value.is_open:
             return self._open_numbers(value)
@@ -196,6 +198,16 @@ class Builder:
         else:
             value.var = self.constant(value.array, value.name)
         return value.var
+
+    def _signed(self, value: Value, levels: Variable) -> Variable:
+        """Numbers of 8 bits with sign, as integers of 32 bits, from their levels."""
+        made = self.cast(levels, VarType.INT32, value.name)
+        if value.offset:
+            attrs = {"scale": 1.0, "bias": -float(value.offset)}
+            made = self.add("scale", {"X": made}, attrs, prefix=value.name)["Out"]
+        if self.block is levels.block:  # else a block that does not see it may want it, too
+            value.var = made
+        return made
 
     def _open_numbers(self, value: Value) -> Variable:
         """The tensor of an array with open sizes; a single number has the shape [1]."""
@@ -267,10 +279,9 @@ class Builder:
             return []
         if value.array is not None:
             return list(value.array.shape)
-        assert value.var is not None
         known = self.sizes.get(value.name, ())
-        known = known if len(known) == len(value.var.shape) else (None,) * len(value.var.shape)
-        return [self._dim(value, i, size, known[i]) for i, size in enumerate(value.var.shape)]
+        known = known if len(known) == value.rank else (None,) * value.rank
+        return [self._dim(value, i, size, known[i]) for i, size in enumerate(value.shape)]
 
     def _dim(self, value: Value, axis: int, size: int, inferred: Any) -> Any:
         if size >= 0:
@@ -279,7 +290,7 @@ class Builder:
             return inferred
         if axis not in value.dims:
             key = ("size", inferred) if inferred else ("of", value.name, axis)
-            var = value.var
+            var = value.levels if value.var is None else value.var
             assert var is not None
             value.dims[axis] = self.open_dim(var, axis, key)
         return value.dims[axis]

@@ -30,6 +30,9 @@ class Value:
         weight: whether it is an initializer that becomes a parameter.
         statistic: whether it is an initializer that is never trained, as running means are.
         element: the ONNX type of its numbers, if programs hold them in a wider one; else 0.
+        levels: its numbers plus ``offset`` in 8 bits, if they are int8; ``var`` is made of it where
+            an operator wants the numbers themselves.
+        offset: what the levels are too large by.
     """
 
     name: str
@@ -41,6 +44,8 @@ class Value:
     statistic: bool = False
     dims: dict[int, Any] = field(default_factory=dict)
     element: int = 0
+    levels: Variable | None = None
+    offset: int = 0
 
     def __post_init__(self) -> None:
         if self.array is not None:
@@ -69,8 +74,9 @@ class Value:
             return ()
         if self.array is not None:
             return tuple(self.array.shape)
-        assert self.var is not None
-        return tuple(self.var.shape)
+        var = self.levels if self.var is None else self.var
+        assert var is not None
+        return tuple(var.shape)
 
     @property
     def rank(self) -> int:
@@ -82,5 +88,7 @@ class Value:
         """Element type."""
         if self.var is not None:
             return self.var.dtype
+        if self.levels is not None:
+            return VarType.INT32
         assert self.array is not None
         return VarType.INT64 if self.is_open else as_var_type(self.array.dtype)

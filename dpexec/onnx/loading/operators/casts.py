@@ -12,6 +12,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import as_element, as_var_type, is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
+from dpexec.onnx.loading.operators.levels import real_of_levels, rounded_to_levels
 from dpexec.onnx.loading.operators.unary import rounded
 
 MICROSOFT = "com.microsoft"
@@ -64,6 +65,9 @@ def _blocks(node: Node, index: int, axis: int) -> np.ndarray[Any, Any]:
 @operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(node: Node) -> Any:
     """Divides by the scale, rounds, adds the zero point, and limits to the type's range."""
+    small = None if node.attr("block_size", 0) else rounded_to_levels(node, node.var(0), 1, 2)
+    if small is not None:
+        return small
     rank, axis = node.value(0).rank, node.axis(1)
     made = node.binary("elementwise_div", node.var(0), _along(node, 1, axis, rank))
     return quantized(node, made, 2, axis)
@@ -110,6 +114,9 @@ def _real(node: Node, index: int, dtype: VarType, axis: int, rank: int) -> Varia
 @operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(node: Node) -> Any:
     """Subtracts the zero point, and multiplies by the scale."""
+    made = None if node.attr("block_size", 0) else real_of_levels(node, 0)
+    if made is not None:
+        return made
     rank, axis = node.value(0).rank, node.axis(1)
     scale = _along(node, 1, axis, rank)
     if not is_float(scale.dtype):

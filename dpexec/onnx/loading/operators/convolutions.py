@@ -12,7 +12,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 
-__all__ = ["convolved", "explicit_pads", "with_channels"]
+__all__ = ["conv_settings", "convolved", "explicit_pads", "with_channels"]
 
 
 def explicit_pads(
@@ -49,7 +49,7 @@ def with_channels(node: Node, made: Variable, bias: Variable | None) -> Variable
     return node.add("elementwise_add", {"X": made, "Y": bias}, axis=1)
 
 
-def _settings(
+def conv_settings(
     node: Node, x: Variable, weight: Variable, sizes: Sequence[Any]
 ) -> tuple[Variable, Variable, dict, bool]:
     """Images, filters and attributes; sequences become images of one row."""
@@ -89,7 +89,7 @@ def convolved(node: Node, x: Variable, weight: Variable, sizes: Sequence[Any]) -
         weight: filters.
         sizes: of ``x``, without samples and channels.
     """
-    x, weight, attrs, flat = _settings(node, x, weight, sizes)
+    x, weight, attrs, flat = conv_settings(node, x, weight, sizes)
     if len(weight.shape) not in (4, 5):
         node.fail(f"filters have {len(weight.shape)} dimensions; 3 to 5 are supported")
     op_type = "conv2d" if len(weight.shape) == 4 else "conv3d"

@@ -18,6 +18,15 @@ from dpexec.onnx.loading.operators.casts import MICROSOFT, quantized
 from dpexec.onnx.loading.operators.convolutions import convolved
 from dpexec.onnx.loading.operators.fused import plus
 from dpexec.onnx.loading.operators.fused_attention import attention_of
+from dpexec.onnx.loading.operators.levels import (
+    ROUNDING,
+    Sides,
+    convolution_of_levels,
+    nearest,
+    product_of_levels,
+    real_of_levels,
+    rounded_to_levels,
+)
 from dpexec.onnx.loading.operators.matrices import multiplied
 from dpexec.onnx.loading.operators.unary import rounded
 from dpexec.onnx.loading.values import Value
@@ -101,11 +110,15 @@ def matmul_integer(node: Node) -> Any:
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_to_float(node: Node) -> Any:
     """A product of integers times their scales, and a bias."""
-    made = node.cast(_matrix_product(node, 0, 4, 1, 5), VarType.FP32)
-    made = node.binary("elementwise_mul", made, node.var(2))
-    made = node.binary("elementwise_mul", made, node.var(3))
-    bias = node.optional(6)
-    return made if bias is None else node.binary("elementwise_add", made, bias)
+    small = product_of_levels(node, Sides((0, 4), -1, (1, 5), -1))
+    if small is None:
+        made = node.cast(_matrix_product(node, 0, 4, 1, 5), VarType.FP32)
+    else:
+        made = node.builder.variable(small)
+    for index in (2, 3):
+        if node.input(index) is not None:
+            made = node.binary("elementwise_mul", made, node.var(index))
+    return plus(node, made, 6)
 
 
 @operator("ConvInteger")
@@ -128,12 +141,17 @@ def _scale(node: Node, left: int, right: int, out: int) -> Variable:
     """What exact products are multiplied with: the scales of both sides, by that of the result."""
     scales = (node.cast(node.var(i), VarType.FP32) for i in (left, right))
     both = node.binary("elementwise_mul", *scales)
+    if node.input(out) is None:
+        return both
     return node.binary("elementwise_div", both, node.cast(node.var(out), VarType.FP32))
 
 
 @operator("QLinearConv")
 def qlinear_conv(node: Node) -> Any:
     """The exact convolution with a bias of integers, then scaled and rounded."""
+    small = convolution_of_levels(node, Sides((0, 2), 1, (3, 5), 4, bias=8, out_scale=6))
+    if small is not None:
+        return small
     made = _convolution(node, 0, 2, 3, 5)
     bias = node.optional(8)
     if bias is not None:
@@ -142,15 +160,19 @@ def qlinear_conv(node: Node) -> Any:
     scale = _scale(node, 4, 1, 6)
     if node.value(4).rank and node.value(4).shape != (1,):
         scale = node.reshape(scale, [-1] + [1] * (len(made.shape) - 2))
-    return quantized(node, node.binary("elementwise_mul", made, scale), 7)
+    made = node.binary("elementwise_mul", made, scale)
+    return made if node.input(6) is None else quantized(node, made, 7)
 
 
 @operator("QLinearMatMul")
 def qlinear_matmul(node: Node) -> Any:
     """The exact product, then scaled and rounded."""
+    small = product_of_levels(node, Sides((0, 2), 1, (3, 5), 4, out_scale=6))
+    if small is not None:
+        return small
     made = node.cast(_matrix_product(node, 0, 2, 3, 5), VarType.FP32)
-    scale = _scale(node, 1, 4, 6)
-    return quantized(node, node.binary("elementwise_mul", made, scale), 7)
+    made = node.binary("elementwise_mul", made, _scale(node, 1, 4, 6))
+    return made if node.input(6) is None else quantized(node, made, 7)
 
 
 # ---- what onnxruntime's tools write
@@ -158,11 +180,17 @@ def qlinear_matmul(node: Node) -> Any:
 
 def _real(node: Node, index: int) -> Variable:
     """The real numbers of a tensor that is followed by its scale and zero point."""
+    made = real_of_levels(node, index)
+    if made is not None:
+        return made
     made = _from_zero(node, index, index + 2, VarType.FP32)
     return node.binary("elementwise_mul", made, node.var(index + 1))
 
 
 def _scaled_down(node: Node, made: Variable, scale: int) -> Any:
+    small = rounded_to_levels(node, made, scale, scale + 1)
+    if small is not None:
+        return small
     return quantized(node, node.binary("elementwise_div", made, node.var(scale)), scale + 1)
 
 
@@ -220,9 +248,9 @@ def qlinear_where(node: Node) -> Any:
     return _scaled_down(node, node.builder.variable(made), 7)
 
 
-@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
-def dynamic_matmul(node: Node) -> Any:
-    """A product of matrices of which the left is rounded to 8 bits first."""
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize(node: Node) -> Any:
+    """Levels of a scale that reaches from the smallest to the largest number, and 0."""
     x, zero = node.var(0), node.number(0.0, VarType.FP32)
     low, high = (
         node.binary(
@@ -230,20 +258,25 @@ def dynamic_matmul(node: Node) -> Any:
         )
         for kind in ("min", "max")
     )
-    scale = node.scaled(node.binary("elementwise_sub", high, low), 1 / _MOST)
+    scale = node.binary("elementwise_sub", high, low)
+    scale = node.binary("elementwise_div", scale, node.number(_MOST, VarType.FP32))
     flat = node.cast(node.binary("equal", scale, zero), VarType.FP32)
-    scale = node.binary("elementwise_add", scale, flat)
-    point = rounded(node, node.scaled(node.binary("elementwise_div", low, scale), -1.0))
-    levels = rounded(node, node.binary("elementwise_div", x, scale))
-    levels = node.binary("elementwise_add", levels, point)
-    levels = node.add("clip", {"X": levels}, min=0.0, max=float(_MOST))
-    dims = [node.dims(0), node.dims(1)]
-    length = dims[0][-1] if isinstance(dims[0][-1], int) else _EXACT
-    dtype = _precision(node, 1, 3, (-2,), length)
-    left = node.cast(node.binary("elementwise_sub", levels, point), dtype)
-    made, _ = multiplied(node, left, _from_zero(node, 1, 3, dtype), dims)
-    made = node.binary("elementwise_mul", node.cast(made, VarType.FP32), scale)
-    return plus(node, node.binary("elementwise_mul", made, node.var(2)), 4)
+    unit = node.binary("elementwise_add", scale, flat)
+    point = rounded(node, node.scaled(node.binary("elementwise_div", low, unit), -1.0))
+    levels = node.scaled(node.binary("elementwise_div", x, unit), 1.0, ROUNDING)
+    levels = nearest(node, levels, point)
+    levels = node.add("quantize", {"Input": levels}, "Output", Scale=1.0)
+    small = node.cast(point, VarType.UINT8)
+    return [levels, node.result(scale, True, 1), node.result(small, True, 2)]
+
+
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_matmul(node: Node) -> Any:
+    """A product of matrices of which the left is rounded to 8 bits first."""
+    levels, scale, point = node.through("DynamicQuantizeLinear", [node.value(0)])
+    weight, unit, zero, bias = (node.input(i) for i in (1, 2, 3, 4))
+    node.inputs = [levels, weight, scale, unit, point, zero, bias]
+    return matmul_to_float(node)
 
 
 @operator("QAttention", domain=MICROSOFT)
@@ -268,7 +301,11 @@ def qgemm(node: Node) -> Any:
     """The exact product of matrices, then scaled; real numbers, or 8 bits again."""
     if node.attr("transA", 0):
         node.fail("transposed left operands are not supported")
-    turned = bool(node.attr("transB", 0))
+    turned, alpha = bool(node.attr("transB", 0)), float(node.attr("alpha", 1.0))
+    sides = Sides((0, 2), 1, (3, 5), 4, bias=6, out_scale=7, factor=alpha)
+    small = product_of_levels(node, sides, turned)
+    if small is not None:
+        return small
     shape = node.value(3).shape
     dtype = _precision(node, 3, 5, (1 if turned else 0,), shape[1 if turned else 0])
     lead = [-1, 1] if turned else None
@@ -280,5 +317,5 @@ def qgemm(node: Node) -> Any:
         made = node.binary("elementwise_add", made, node.cast(bias, dtype))
     scale = node.binary("elementwise_mul", node.var(4), node.var(1))
     made = node.cast(made, VarType.FP32)
-    made = node.binary("elementwise_mul", made, node.scaled(scale, node.attr("alpha", 1.0)))
+    made = node.binary("elementwise_mul", made, node.scaled(scale, alpha))
     return made if node.input(7) is None else _scaled_down(node, made, 7)
