@@ -8,7 +8,7 @@ from typing import NoReturn
 from dpexec.compat.absent import explain_missing_names
 from dpexec.engine.core.errors import similar
 from dpexec.paddle import compat, dataset, distributed, reader, utils, version
-from dpexec.reading.decorators import batch
+from dpexec.paddle.batch import batch
 
 __all__ = ["__version__", "batch", "compat", "dataset", "distributed", "reader", "utils", "version"]
 

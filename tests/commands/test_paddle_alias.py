@@ -64,6 +64,7 @@ def test_paddle_itself_is_ours():
     from paddle.reader import shuffle
 
     assert list(paddle.batch(lambda: range(3), 2)()) == [[0, 1], [2]]
+    assert importlib.import_module("paddle.batch").batch is paddle.batch  # stays a function
     assert shuffle is sys.modules["dpexec.paddle.reader"].shuffle
     assert paddle.__version__ == paddle.version.full_version == "1.8.5"
     assert mnist is sys.modules["dpexec.paddle.dataset.mnist"]

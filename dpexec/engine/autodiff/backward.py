@@ -165,7 +165,7 @@ def calc_gradient(
         ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[slope])
         [array([2., 6.], dtype=float32)]
     """
-    found = gradients(targets, inputs, target_gradients, no_grad_set)
+    found = _gradients(targets, inputs, target_gradients, no_grad_set)
     return found[0] if len(found) == 1 else found
 
 
@@ -189,7 +189,8 @@ def gradients(
             ``stop_gradient``.
 
     Returns:
-        The gradient of each input, None where no target depends on it.
+        The gradient of each input, None where no target depends on it. An empty list for a single
+        input on which none depends, as in fluid.
 
     Raises:
         TypeError: an argument is of a wrong type.
@@ -211,6 +212,17 @@ def gradients(
         ...     exe.run(feed={"x": np.array([[1, 3]], "float32")}, fetch_list=[slope])
         [array([[2., 6.]], dtype=float32)]
     """
+    found = _gradients(targets, inputs, target_gradients, no_grad_set)
+    return [] if found == [None] else found
+
+
+def _gradients(
+    targets: Variable | list[Variable],
+    inputs: Variable | list[Variable],
+    target_gradients: Variable | list[Variable | None] | None,
+    no_grad_set: Iterable[Variable | str] | None,
+) -> list[Variable | None]:
+    """The gradient of each input, or None."""
     _check_type(targets, "targets", Variable, list)
     _check_type(inputs, "inputs", Variable, list)
     _check_type(target_gradients, "target_gradients", Variable, list, type(None))

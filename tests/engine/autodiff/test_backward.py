@@ -214,7 +214,10 @@ def test_input_that_is_the_target_has_the_given_gradient():
 
 def test_input_that_no_target_depends_on_has_no_gradient():
     x, other = data(), data("other")
-    assert fluid.gradients(layers.relu(x), [other]) == [None]
+    y = layers.relu(x)
+    assert [fluid.gradients(y, other), fluid.gradients([y], [other])] == [[], []]  # as in Paddle
+    assert fluid.backward.calc_gradient(y, other) is None
+    assert [grad and grad.name for grad in fluid.gradients(y, [other, x])] == [None, "x@GRAD"]
 
 
 def test_calc_gradient_of_one_input_is_no_list():
