@@ -71,6 +71,12 @@ def _declare(
             *edges,
             Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
             Sample({"X": r.integers(0, 3, (3, 4)) * 0.5, "Y": r.integers(0, 3, (3, 4)) * 0.5}),
+            Sample(
+                {"X": r.integers(0, 3, (3, 1)), "Y": r.integers(0, 3, (3, 4))},
+                deviates={
+                    "Out": "gives the shape of X if Y is larger; dpexec gives that of both together"
+                },
+            ),
         ],
     )(compare)
 

@@ -15,6 +15,16 @@ _DIVIDENDS = np.array([7, -7, 7, -7, 6])
 _DIVISORS = np.array([3, 3, -3, -3, 3])
 
 
+def _swapped(r: SampleRng) -> Sample:
+    """A small X with a large Y."""
+    return Sample(
+        {"X": r.integers(5, 9, (3,)), "Y": r.integers(1, 4, (2, 3))},
+        deviates={
+            "Out": "divides Y by X if X has fewer dimensions than Y; dpexec divides X by Y",
+        },
+    )
+
+
 def _mod_samples(r: SampleRng) -> list[Sample]:
     return [
         Sample({"X": _DIVIDENDS, "Y": _DIVISORS}, expected={"Out": np.array([1, -1, 1, -1, 0])}),
@@ -23,6 +33,7 @@ def _mod_samples(r: SampleRng) -> list[Sample]:
             expected={"Out": np.array([1.0, 2.0, -2.0, -1.0, 0.0])},
         ),
         Sample({"X": r.integers(0, 9, (2, 3, 2)), "Y": r.integers(1, 4, (3,))}, {"axis": 1}),
+        _swapped(r),
     ]
 
 
@@ -71,6 +82,7 @@ def _infer_floordiv(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
         Sample({"X": _DIVIDENDS, "Y": _DIVISORS}, expected={"Out": np.array([2, -2, -2, 2, 2])}),
         Sample({"X": r.integers(-9, 9, (4, 2)), "Y": r.integers(1, 4, (4, 2))}),
         Sample({"X": r.integers(0, 9, (2, 3, 2)), "Y": r.integers(1, 4, (3,))}, {"axis": 1}),
+        _swapped(r),
     ],
     makes_numbers=True,
 )

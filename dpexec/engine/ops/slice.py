@@ -52,6 +52,15 @@ def _infer(
     samples=lambda r: [
         Sample(
             {"Input": np.arange(12.0).reshape(3, 4)},
+            {"axes": [-1], "starts": [1], "ends": [3]},
+            expected={"Out": np.array([[1.0, 2.0], [5.0, 6.0], [9.0, 10.0]])},
+            deviates=dict.fromkeys(
+                ("Out", "Input@GRAD"),
+                "ignores axes below 0; dpexec counts them from the end",
+            ),
+        ),
+        Sample(
+            {"Input": np.arange(12.0).reshape(3, 4)},
             {"axes": [0, 1], "starts": [-2, 1], "ends": [10, -1]},
             expected={"Out": np.array([[5.0, 6.0], [9.0, 10.0]])},
         ),

@@ -152,20 +152,13 @@ def test_rounds_without_gradients_are_not_kept():
         tracemalloc.stop()
 
 
-def test_gradients_through_plain_states_are_derivatives():
-    """The real Paddle adds up the gradients of all rounds, and is off by half of them."""
+def assert_derivative(build):
+    """The gradient of a loss of x is that of finite differences."""
     main = fluid.Program()
     with fluid.program_guard(main), fluid.unique_name.guard():
         x = fluid.data("x", [2, 3])
         x.stop_gradient = False
-        end = layers.fill_constant([1], "int64", 3)
-        first = [layers.fill_constant([1], "int64", 0), layers.scale(x, 1.0)]
-        _, state = layers.while_loop(
-            lambda i, state: layers.less_than(i, end),
-            lambda i, state: [layers.increment(i), layers.tanh(state + x)],
-            first,
-        )
-        loss = layers.reduce_sum(state * state)
+        loss = build(x)
         (gradient,) = fluid.gradients(loss, x)
     exe = fluid.Executor(fluid.CPUPlace())
 
@@ -179,3 +172,42 @@ def test_gradients_through_plain_states_are_derivatives():
         change[place] = 1e-2
         slope = (run(value + change, loss) - run(value - change, loss)) / 2e-2
         np.testing.assert_allclose(found[place], slope[0], atol=2e-3)
+
+
+def test_gradients_through_plain_states_are_derivatives():
+    """The real Paddle adds up the gradients of all rounds, and is off by half of them."""
+
+    def build(x):
+        end = layers.fill_constant([1], "int64", 3)
+        first = [layers.fill_constant([1], "int64", 0), layers.scale(x, 1.0)]
+        _, state = layers.while_loop(
+            lambda i, state: layers.less_than(i, end),
+            lambda i, state: [layers.increment(i), layers.tanh(state + x)],
+            first,
+        )
+        return layers.reduce_sum(state * state)
+
+    assert_derivative(build)
+
+
+@pytest.mark.parametrize("entries", [[2], [1, 3], None])
+def test_gradients_of_any_entry_of_an_array_are_derivatives(entries):
+    """Of an array that a loop writes and reads, the real Paddle is right for its last entry."""
+
+    def build(x):
+        i, end = layers.zeros([1], "int64"), layers.fill_constant([1], "int64", 3)
+        states = layers.array_write(x, i)
+        going = layers.less_than(i, end)
+        loop = layers.While(going)
+        with loop.block():
+            state = layers.tanh(layers.array_read(states, i) * 1.5)
+            layers.increment(i)
+            layers.array_write(state, i, states)
+            layers.less_than(i, end, cond=going)
+        if entries is None:
+            return layers.reduce_sum(layers.tensor_array_to_tensor(states, axis=0)[0])
+        numbers = [layers.fill_constant([1], "int64", entry) for entry in entries]
+        read = [layers.array_read(states, number) for number in numbers]
+        return layers.sums([layers.reduce_sum(layers.square(state)) for state in read])
+
+    assert_derivative(build)
