@@ -137,7 +137,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
         feed = feed[0]
     values = arrays_of(block, computed(with_columns(block, feed))[0])
     kept = _persistable(block, values)
-    samples = _checked_samples(block, _batch(values, kept))
+    samples = _checked_samples(block, _batch(values, kept), alone=True)
     _check(block, [values])
     if kept:
         samples = _samples(block, values)
@@ -203,14 +203,15 @@ def _check(block: Block, shards: Sequence[Mapping[str, Any]], where: str = "") -
                 check_array(block.vars[name], array, where, sequences)
 
 
-def _checked_samples(block: Block, batch: Mapping[str, Any]) -> int:
+def _checked_samples(block: Block, batch: Mapping[str, Any], alone: bool = False) -> int:
     """The number of samples of a batch. Some of its variables may have none.
 
     Raises:
-        EnforceNotMet: nothing that is fed has a sample.
+        EnforceNotMet: nothing that is fed has a sample, and the program trains or has replicas.
     """
     samples = _samples(block, batch)
-    if not samples and any(np.ndim(a) and not len(a) for a in batch.values()):
+    fine = samples or (alone and not block.program._trains())
+    if not fine and any(np.ndim(a) and not len(a) for a in batch.values()):
         arrays = {name: a for name, a in batch.items() if not isinstance(a, Lod)}
         shown = ", ".join(f"{name} of shape {list(a.shape)}" for name, a in arrays.items())
         wrong = f"the batch is empty, no fed Variable has a sample: {shown}"

@@ -145,8 +145,23 @@ def test_devices_with_and_without():
     np.testing.assert_allclose(train(2, feeds), [[3.5, 3.5], [0.9, 0.9], [-1.7, -1.7]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("devices", [0, 1, 2])
+@pytest.mark.parametrize("devices", [1, 2])
 def test_a_batch_without_any_sample_is_refused(devices):
     x, e = pair()
     with pytest.raises(EnforceNotMet, match=r"the batch is empty.* x of shape \[0, 2\], e of"):
         run(layers.concat([x, e]), {"x": NONE, "e": NONE}, devices=devices)
+
+
+def test_training_on_no_sample_is_refused():
+    with pytest.raises(EnforceNotMet, match=r"the batch is empty"):
+        train(0, [{"x": NONE, "e": NONE}])
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_an_executor_predicts_for_no_sample(native):
+    x, _ = pair()
+    image = layers.reshape(layers.fc(x, 16, param_attr=weights(0.5), act="relu"), [-1, 1, 4, 4])
+    out = layers.softmax(layers.reshape(layers.conv2d(image, 2, 3), [-1, 8]))
+    found = run(out, *[{"x": rows, "e": rows} for rows in (X, NONE, X, NONE, X)], native=native)
+    assert [rows.shape for rows in found] == [(4, 8), (0, 8), (4, 8), (0, 8), (4, 8)]
+    np.testing.assert_array_equal(found[-1], found[0])

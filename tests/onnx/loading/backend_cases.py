@@ -14,7 +14,6 @@ import dpexec as fluid
 from dpexec.onnx import NotConstantError, UnsupportedError, load
 
 BFLOAT = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
-EMPTY = "fluid refuses an empty batch"
 DIFFERENT = {
     "test_training_dropout_default": "other random numbers",
     "test_training_dropout_default_mask": "other random numbers",
@@ -25,9 +24,6 @@ DIFFERENT = {
         for kind in ("", "_expanded", "_double", "_double_expanded", "_seed", "_seed_expanded")
     },
     "test_reduce_max_empty_set_bool": "the largest of no booleans is an integer's least",
-    "test_split_zero_size_splits_opset13": EMPTY,
-    "test_split_zero_size_splits_opset18": EMPTY,
-    "test_triu_zero": EMPTY,
 }
 """Cases that load and give something else, with the reason."""
 
