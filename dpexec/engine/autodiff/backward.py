@@ -165,64 +165,6 @@ def calc_gradient(
         ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[slope])
         [array([2., 6.], dtype=float32)]
     """
-    found = _gradients(targets, inputs, target_gradients, no_grad_set)
-    return found[0] if len(found) == 1 else found
-
-
-def gradients(
-    targets: Variable | list[Variable],
-    inputs: Variable | list[Variable],
-    target_gradients: Variable | list[Variable | None] | None = None,
-    no_grad_set: Iterable[Variable | str] | None = None,
-) -> list[Variable | None]:
-    """Append the operators that carry gradients from targets back to inputs.
-
-    If a target also depends on another target, its own initial gradient and the one that flows
-    back from the other are added; the real Paddle overwrites one with the other.
-
-    Args:
-        targets: variables of one block.
-        inputs: variables of the same program.
-        target_gradients: initial gradients of the targets, with the targets' shapes; None is a
-            gradient of ones.
-        no_grad_set: variables, or their names, at which gradients stop, besides those with
-            ``stop_gradient``.
-
-    Returns:
-        The gradient of each input, None where no target depends on it. An empty list for a single
-        input on which none depends, as in fluid.
-
-    Raises:
-        TypeError: an argument is of a wrong type.
-        ValueError: numbers or shapes of targets and target_gradients differ.
-        MissingGradientError: an operator between inputs and targets has no gradient.
-
-    Source: ``fluid.gradients``.
-
-    See Also:
-        :func:`~dpexec.backward.append_backward`: for all parameters at once.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.data("x", [None, 2])
-        ...     x.stop_gradient = False
-        ...     (slope,) = fluid.gradients([fluid.layers.square(x)], [x])
-        ...     exe = fluid.Executor(fluid.CPUPlace())
-        ...     exe.run(feed={"x": np.array([[1, 3]], "float32")}, fetch_list=[slope])
-        [array([[2., 6.]], dtype=float32)]
-    """
-    found = _gradients(targets, inputs, target_gradients, no_grad_set)
-    return [] if found == [None] else found
-
-
-def _gradients(
-    targets: Variable | list[Variable],
-    inputs: Variable | list[Variable],
-    target_gradients: Variable | list[Variable | None] | None,
-    no_grad_set: Iterable[Variable | str] | None,
-) -> list[Variable | None]:
-    """The gradient of each input, or None."""
     _check_type(targets, "targets", Variable, list)
     _check_type(inputs, "inputs", Variable, list)
     _check_type(target_gradients, "target_gradients", Variable, list, type(None))
@@ -249,7 +191,53 @@ def _gradients(
     for name in (grad_of(var.name) for var in inputs):
         made = name if block.has_var(name) else supplied.get(name, [""])[0]
         found.append(block._find_var_recursive(made))
-    return found
+    return found[0] if len(found) == 1 else found
+
+
+def gradients(
+    targets: Variable | list[Variable],
+    inputs: Variable | list[Variable],
+    target_gradients: Variable | list[Variable | None] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> list[Variable | None]:
+    """Append the operators that carry gradients from targets back to inputs.
+
+    If a target also depends on another target, its own initial gradient and the one that flows
+    back from the other are added; the real Paddle overwrites one with the other.
+
+    Args:
+        targets: variables of one block.
+        inputs: variables of the same program.
+        target_gradients: initial gradients of the targets, with the targets' shapes; None is a
+            gradient of ones.
+        no_grad_set: variables, or their names, at which gradients stop, besides those with
+            ``stop_gradient``.
+
+    Returns:
+        The gradient of each input, None where no target depends on it; [] for one such input.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+        ValueError: numbers or shapes of targets and target_gradients differ.
+        MissingGradientError: an operator between inputs and targets has no gradient.
+
+    Source: ``fluid.gradients``.
+
+    See Also:
+        :func:`~dpexec.backward.append_backward`: for all parameters at once.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 2])
+        ...     x.stop_gradient = False
+        ...     (slope,) = fluid.gradients([fluid.layers.square(x)], [x])
+        ...     exe = fluid.Executor(fluid.CPUPlace())
+        ...     exe.run(feed={"x": np.array([[1, 3]], "float32")}, fetch_list=[slope])
+        [array([[2., 6.]], dtype=float32)]
+    """
+    found = calc_gradient(targets, inputs, target_gradients, no_grad_set)
+    return [] if found is None else _as_list(found)
 
 
 def _seed(loss: Variable, grad: str, callsite: CallSite | None) -> PendingOp:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.cost import per_element
-from dpexec.engine.ir.opdef import OpDef, Passing, RoundValues, Sample, Spec, op
+from dpexec.engine.ir.opdef import OpDef, Passing, RoundValues, Sample, SampleRng, Spec, op
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import aligned, infer_comparison
@@ -28,6 +28,23 @@ def _pass_less(op: Operator) -> Callable[[RoundValues], bool]:
         return True
 
     return passes
+
+
+def _samples(r: SampleRng, expected: list[bool]) -> list[Sample]:
+    return [
+        Sample(
+            {"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([2.0, 2.0, 2.0])},
+            expected={"Out": np.array(expected)},
+        ),
+        Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
+        Sample({"X": r.integers(0, 3, (3, 4)) * 0.5, "Y": r.integers(0, 3, (3, 4)) * 0.5}),
+        Sample(
+            {"X": r.integers(0, 3, (3, 1)), "Y": r.integers(0, 3, (3, 4))},
+            deviates={
+                "Out": "gives the shape of X if Y is larger; dpexec gives that of both together"
+            },
+        ),
+    ]
 
 
 def _declare(
@@ -63,21 +80,7 @@ def _declare(
         quantized="inputs",
         passes=passes,
         flops=per_element("Out", 1),
-        samples=lambda r: [
-            Sample(
-                {"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([2.0, 2.0, 2.0])},
-                expected={"Out": np.array(expected)},
-            ),
-            *edges,
-            Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
-            Sample({"X": r.integers(0, 3, (3, 4)) * 0.5, "Y": r.integers(0, 3, (3, 4)) * 0.5}),
-            Sample(
-                {"X": r.integers(0, 3, (3, 1)), "Y": r.integers(0, 3, (3, 4))},
-                deviates={
-                    "Out": "gives the shape of X if Y is larger; dpexec gives that of both together"
-                },
-            ),
-        ],
+        samples=lambda r: [*edges, *_samples(r, expected)],
     )(compare)
 
 
