@@ -11,6 +11,7 @@ import pytest
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints
 from dpexec.checkpoint.files import Folder
+from dpexec.engine.cluster.client.idle_watch import IdleWatch
 from dpexec.engine.cluster.client.lifetime import topic_of
 from dpexec.engine.core.errors import StateLostError
 from tests.distributed.faults import disturbed
@@ -78,6 +79,72 @@ def test_training_goes_on_from_a_checkpoint(mortals, alone, tmp_path):
         state = persistables(net.main, fluid.global_scope())
     for name, value in alone.state.items():
         np.testing.assert_array_equal(state[name], value, err_msg=name)
+
+
+def _lose_all(found):
+    for address in found.addresses():
+        found.lose(address)
+    found.wait_for(2)
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_training_goes_on_from_a_checkpoint_that_was_read_before_the_loss_was_noticed(
+    mortals, alone, tmp_path, monkeypatch, collectives
+):
+    """As after ``Client.restart``: no step needs the lost state, so it is no error."""
+    monkeypatch.setattr(IdleWatch, "left", lambda *_: None)
+    net, feeds = adam(), batches(STEPS, rows=11)
+    options = {"scheduler": mortals.client, "collectives": collectives}
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(net.startup)
+        program, losses = compiled(net, 2, Reduce, **options), []
+        with Checkpoints(exe, tmp_path, program, every=2) as saved:
+            for step in range(3):
+                losses += exe.run(program, feed=feeds[step], fetch_list=[net.loss])
+                saved.step()
+            _lose_all(mortals)
+            for step in range(saved.resume().step, STEPS):
+                losses[step:] = exe.run(program, feed=feeds[step], fetch_list=[net.loss])
+        state = persistables(net.main, fluid.global_scope())
+    np.testing.assert_array_equal(losses, alone.losses)
+    for name, value in alone.state.items():
+        np.testing.assert_array_equal(state[name], value, err_msg=name)
+
+
+def test_some_variables_make_up_for_no_lost_state(mortals):
+    """All were read before, but replicas have statistics of their own."""
+    net, scope = classifier(batch_norm=True), fluid.Scope()
+    exe, rate = fluid.Executor(fluid.CPUPlace()), "learning_rate_0"
+    exe.run(net.startup, scope=scope)
+    program, feeds = compiled(net, 2, AllReduce, scheduler=mortals.client), batches(2)
+    exe.run(program, feeds[0], scope=scope)
+    persistables(net.main, scope)
+    _lose_all(mortals)
+    scope.find_var(rate).get_tensor().set(np.float32([0.5]), fluid.CPUPlace())
+    for _ in range(2):
+        with pytest.raises(StateLostError, match="is lost with worker"):
+            exe.run(program, feeds[1], scope=scope)
+
+
+@pytest.mark.parametrize("notices", [False, True])
+def test_where_steps_write_nothing_all_workers_may_be_lost(mortals, monkeypatch, notices):
+    """What they read is in the user's scope."""
+    net, (feed,) = adam(), batches(1, rows=11)
+    if not notices:
+        monkeypatch.setattr(IdleWatch, "left", lambda *_: None)
+    found = []
+    for scheduler in ("threads", mortals.client):
+        exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+        exe.run(net.startup, scope=scope)
+        program = fluid.CompiledProgram(net.test).with_data_parallel(
+            exec_strategy=strategies(scheduler=scheduler)[1], places=fluid.cpu_places(2)
+        )
+        for _ in range(3):
+            found += exe.run(program, feed, [net.prediction.name], scope=scope)
+            if scheduler != "threads":
+                _lose_all(mortals)
+    assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def test_checkpoints_of_workers_are_written_beside_the_training(

@@ -99,6 +99,8 @@ class ClientWatch(SchedulerPlugin):
         workers: how many workers the run can use.
     """
 
+    idempotent = True  # a scheduler that has it keeps it when the run's replicas begin anew
+
     def __init__(self, client: str, token: str, workers: int) -> None:
         self.client, self.token = client, token
         self.demand = Demand(client, token, workers)

@@ -128,9 +128,43 @@ class Recovery:
             gone,
         )
 
-    def look(self) -> None:
-        """Let replicas move if workers have joined or left."""
-        if self._group.look():
+    def making(self, action: Callable[[], _T], set_anew: Callable[[], bool]) -> _T:
+        """:meth:`surviving` for steps, which may begin with variables of the user's scope.
+
+        The user may have set them before anybody has noticed that state was lost, as after
+        ``Client.restart``. Where steps write nothing, no state can be lost.
+
+        Args:
+            action: makes the steps; restarts the replicas if their state is lost.
+            set_anew: whether the scope has all that steps wrote.
+
+        Raises:
+            StateLostError: the state is lost, and the user has not set all of it.
+        """
+        try:
+            return self.surviving(action)
+        except StateLostError:
+            if not set_anew():
+                raise
+        return self.surviving(action)
+
+    def look(self, set_anew: Callable[[], bool]) -> bool:
+        """Let replicas move if workers have joined or left.
+
+        Args:
+            set_anew: see :meth:`making`.
+
+        Returns:
+            Whether there is state to go on from; if not, the user's scope has all of it.
+
+        Raises:
+            StateLostError: the state is lost, and the user has not set all of it.
+        """
+        self.making(self._look, set_anew)
+        return self.lost is None
+
+    def _look(self) -> None:
+        if self.lost is None and self._group.look():
             self.regroup({})
 
     def regroup(self, lost: Mapping[str, str]) -> None:

@@ -143,7 +143,8 @@ class ClusterRunner:
         plain = not self._observers.recorders and (wait or may_come_later(bindings[-1]))
         if not plain or recovery.lost or any(feeds.persistable for _, feeds in steps):
             return None
-        recovery.surviving(recovery.look)
+        if not recovery.look(self.variables.set_anew):
+            return None
         news = self._told.news(bindings)
         if news.new or not self.variables.taken or not self._runner.is_open:
             return None
@@ -308,7 +309,7 @@ class ClusterRunner:
         with recovery.busy:
             try:
                 if begun is None:
-                    made = recovery.surviving(rest)
+                    made = recovery.making(rest, self.variables.set_anew)
                 else:
                     made, lost = self._finished(begun)
                     done += made.done
@@ -384,9 +385,8 @@ class ClusterRunner:
         """
         recovery = self._recovery
         grown = bool(fed) and self.group.own_also(fed)
-        taken = self.variables.taken
         if recovery.lost is not None:
-            if taken:
+            if not self.variables.set_anew():
                 raise recovery.lost
             self.group.restart()
             self._watch.listen()
@@ -394,6 +394,6 @@ class ClusterRunner:
             self.variables.forget()
         elif self.group.look() or grown:
             recovery.regroup({})
-        if not taken:
+        if not self.variables.taken:
             self.variables.take(dict.fromkeys(binding.plan for binding in bindings))
             recovery.lost = None

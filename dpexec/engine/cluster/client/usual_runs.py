@@ -128,7 +128,8 @@ class UsualRuns:
             return None
         if self._observers.recorders or self._recovery.lost or not isinstance(gang, GangRunner):
             return None
-        self._recovery.surviving(self._recovery.look)
+        if not self._recovery.look(self._variables.set_anew):
+            return None
         told = self._told.knows(binding, like.key.number) and self._variables.taken
         if not told or not gang.may_repeat:
             return None

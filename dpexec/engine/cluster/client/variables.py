@@ -52,7 +52,8 @@ class Variables:
         self._generation = -1  # of the variables that were sent to workers last
         self._versions: dict[str, int] = {}  # of the values on the workers
         self._sources: dict[str, int] = {}  # the device whose value of a variable the user sees
-        self._lists: dict[str, int] = {}  # likewise, of arrays and rank tables that runs wrote
+        self._computed: set[str] = set()  # what workers have that was not in the user's scope
+        self._lists: dict[str, int] = {}  # device of arrays and rank tables that runs wrote
         self._deferred: dict[str, Stored] = {}  # tensors that the latest run left to be fetched
         self._deferred_to: list[ScopeVariable] = []  # the variables that hold these tensors
         self._deferred_by: Any = None  # the run that did so; None: the next run must do it again
@@ -64,6 +65,10 @@ class Variables:
     def taken(self) -> bool:
         """Whether the workers have all variables that the user or another engine set."""
         return self._generation == self._replicas.generation and not self._behind
+
+    def set_anew(self) -> bool:
+        """Whether the user's scope has all that workers have: the user has set what steps wrote."""
+        return not any(self._has(name) for name in self._computed)
 
     def take(self, plans: Iterable[Plan]) -> None:
         """Send variables that the user or another engine set to the workers that use them.
@@ -82,12 +87,13 @@ class Variables:
             self._versions.clear()
         for plan in plans:
             self._push(plan)
-        self._replicas.taken()
+        self._computed.update(self._replicas.taken())
         self._generation, self._group.filled = self._replicas.generation, True
 
     def forget(self) -> None:
-        """Note that the workers have lost all values."""
+        """Note that the workers have lost all values: they take them again."""
         self._versions.clear()
+        self._generation, self._behind = -1, bool(self._others())
 
     def close(self) -> None:
         """Note that the workers keep nothing any more."""
@@ -269,6 +275,7 @@ class Variables:
         for device, name in written:
             source[name] = min(device, source.get(name, device))
         self._sources.update(source)
+        self._computed.update(source)
         kinds = {name: _kind(binding, device, name) for name, device in source.items()}
         self._lists.update((n, d) for n, d in source.items() if kinds[n] in _LISTS)
         dense = {n: d for n, d in source.items() if n not in self._lists}

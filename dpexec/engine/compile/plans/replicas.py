@@ -275,13 +275,16 @@ class Replicas:
         self._forget_away(name)
         self._look_at(name)
 
-    def taken(self) -> None:
-        """Note that the workers of a cluster have what was restored."""
+    def taken(self) -> set[str]:
+        """Note that the workers of a cluster have what was restored; gives its names."""
+        names = set()
         for device, scope in enumerate(self.scopes[1:], 1):
             for name, var in scope._vars.items():
                 if isinstance(var.value, LoDTensor) and var.value._lod:
                     self._lods.setdefault(name, {})[device] = Lod(var.value._lod)
+            names.update(scope.local_var_names())
             scope.erase(scope.local_var_names())
+        return names
 
     # ---- results of runs
 
