@@ -212,22 +212,24 @@ class Findings(View):
     def _facts(self) -> list[str]:
         traffic = self.analysis.traffic
         moved = [str(traffic)] if traffic.total else []
-        return [*path_sentences(self.analysis.path), *self._slow_steps(), *moved]
+        return [*path_sentences(self.analysis.path), *self._slow_steps, *moved]
 
+    @cached_property
     def _slow_steps(self) -> list[str]:
         """Why the longest steps took much longer than the typical one, if they did."""
         found = []
-        schedule, median = self.schedule, self.analysis.median
-        longest = sorted(schedule.steps, key=lambda step: -step.seconds)
-        for step in sorted(longest[:_SLOW], key=lambda step: step.number):
-            if step.seconds > _UNUSUAL * median:
-                longer = why_longer(schedule, step)
-                where = "" if longer.device is None else f" on device {longer.device}"
-                found.append(
-                    f"Step {step.number} took {seconds_text(step.seconds)}: "
-                    f"{seconds_text(longer.seconds)} more than the typical one for {longer.name}"
-                    f"{where}{self._crowded.during(step)}."
-                )
+        median = self.analysis.median
+        longest = sorted(self.schedule.steps, key=lambda step: -step.seconds)[:_SLOW]
+        slow_ones = [step for step in longest if step.seconds > _UNUSUAL * median]
+        slow_ones.sort(key=lambda step: step.number)
+        reasons = why_longer(self.schedule, slow_ones)
+        for step, longer in zip(slow_ones, reasons, strict=True):
+            where = "" if longer.device is None else f" on device {longer.device}"
+            found.append(
+                f"Step {step.number} took {seconds_text(step.seconds)}: "
+                f"{seconds_text(longer.seconds)} more than the typical one for {longer.name}"
+                f"{where}{self._crowded.during(step)}."
+            )
         pairs = pairwise(self.analysis.steps)
         slow = sorted((-before.prepared, after.step) for before, after in pairs)
         for seconds, number in sorted(slow[:_SLOW], key=lambda pair: pair[1]):

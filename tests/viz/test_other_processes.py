@@ -1,5 +1,6 @@
 """Collectives that wait for processes which are not in the trace: by hand, and of real trainers."""
 
+import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -114,10 +115,12 @@ def test_a_loader_that_is_slower_than_steps_is_the_cause_of_their_rhythm():
     x = layers.data("x", [4])
     loss = layers.mean(layers.fc(x, 2))
     loader = fluid.io.DataLoader.from_generator([x], capacity=2)
+    done = threading.Semaphore(1)
 
     def batches():
-        for _ in range(6):
-            time.sleep(0.08)
+        for _ in range(4):
+            done.acquire()  # reading begins when the step before has ended
+            time.sleep(0.02)
             yield [np.ones((2, 4), np.float32)]
 
     loader.set_batch_generator(batches, places=fluid.cpu_places(1))
@@ -130,9 +133,10 @@ def test_a_loader_that_is_slower_than_steps_is_the_cause_of_their_rhythm():
     )
     for feed in fluid.io.buffered(loader, 1)():  # a thread that reads ahead delays no step
         exe.run(one, feed=feed, fetch_list=[loss])
+        done.release()
     waits = [stop - start for start, stop in one.trace.meta["reading"]]
-    assert 1 <= len(waits) <= 5  # the first batch comes before the first step
-    assert "steps wait for batches" in str(analyse(one))
+    assert len(waits) == 3  # the first batch comes before the first step
+    assert min(waits) > 0.01 and "steps wait for batches" in str(analyse(one))
 
 
 def sleeping():

@@ -9,7 +9,7 @@ same thread, and time in which an operator waited for Python of another thread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, activities_of, part_of
-from dpexec.viz.measured.critical_path import Link, critical_path, path_links
+from dpexec.viz.measured.critical_path import Link, path_links
 from dpexec.viz.measured.grouping import operator_of
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
@@ -233,41 +233,47 @@ class Longer:
     seconds: float
 
 
-def why_longer(schedule: Schedule, step: Step) -> Longer:
-    """Return what makes a step longer than the typical one most.
+def why_longer(schedule: Schedule, steps: Iterable[Step]) -> list[Longer]:
+    """Return for some steps what makes them longer than the typical one most.
 
     Work counts for its operator alone, also where other devices wait for it.
 
     Args:
         schedule: The trace.
-        step: Another step than the typical one.
+        steps: Other steps than the typical one.
     """
     divider = Divider(schedule)
-    usual, found = (_on_path(divider, each) for each in (schedule.typical, step))
-    more = {part: sum(by.values()) for part, by in found.items()}
-    for part, by in usual.items():
-        more[part] = more.get(part, 0.0) - sum(by.values())
+    usual = {p: sum(by.values()) for p, by in _on_path(divider, schedule.typical).items()}
+    return [_longer(divider, usual, _on_path(divider, step)) for step in steps]
+
+
+_ByDevice = dict[Part, dict[int | None, float]]
+
+
+def _longer(divider: Divider, usual: Mapping[Part, float], found: _ByDevice) -> Longer:
+    more = {part: sum(by.values()) - usual.get(part, 0.0) for part, by in found.items()}
     part = max(more, key=more.__getitem__)
-    by_device = found.get(part, {})
-    device = max(by_device, key=lambda at: by_device[at], default=None)
+    device = max(found[part], key=found[part].__getitem__)
     return Longer(divider.names.get(part) or PARTS[part.kind], device, more[part])
 
 
-def _on_path(divider: Divider, step: Step) -> dict[Part, dict[int | None, float]]:
+def _on_path(divider: Divider, step: Step) -> _ByDevice:
     """Seconds on the critical path of a step by part and device; delays are of no device."""
-    path = critical_path(divider.schedule, step.number)
-    found: dict[Part, dict[int | None, float]] = {}
-    late = Part("scheduler" if path.ordered else "unknown")
-    for link in path.links:
-        part = divider.part(divider.schedule.by_id[link.slice])
+    activities = activities_of(divider.schedule, step)
+    turns = turns_of(activities)
+    inside, held = (find(len(activities.all)) for find in (turns.inside, turns.before))
+    found: _ByDevice = defaultdict(lambda: defaultdict(float))
+    late: Part = Part("scheduler" if activities.runs.is_ordered else "unknown")
+    for at, link in zip(*path_links(activities), strict=True):
+        part = divider.part(activities.all[at].piece)
         if link.part == "straggler":
             part = Part("straggler", link.name)
             divider.names[part] = link.name
-        for each, device, seconds in (
-            (part, link.device, link.stop - link.start - link.turn),
-            (Part("turn"), link.device, link.turn + link.held),
-            (late, None, link.delay - link.held),
-        ):
-            by_device = found.setdefault(each, {})
-            by_device[device] = by_device.get(device, 0.0) + seconds
+        length = link.stop - link.start
+        turn = min(length, float(inside[at]))
+        before = min(max(0.0, link.delay), float(held[at]))
+        found[part][link.device] += length - turn
+        if turn + before:
+            found[Part("turn")][link.device] += turn + before
+        found[late][None] += link.delay - before
     return found
