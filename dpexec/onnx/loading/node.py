@@ -281,11 +281,33 @@ class Node:
         return self.add("expand", inputs, expand_times=numbers)
 
     def broadcast(self, *indices: int) -> list[Variable]:
-        """Inputs repeated to a common shape, as NumPy broadcasts."""
+        """Inputs repeated to a common shape, as NumPy broadcasts.
+
+        Open sizes that are not known to be equal may be 1 in a run; the largest counts.
+        """
         dims = [self.dims(i) for i in indices]
         common = common_dims(dims)
+        for axis, size in enumerate(common):
+            behind = len(common) - axis
+            for sizes in (each for each in dims if len(each) >= behind):
+                if isinstance(size, OpenDim) and isinstance(sizes[-behind], OpenDim):
+                    size = size if size.same(sizes[-behind]) else size.at_least(sizes[-behind])
+            common[axis] = size
         pairs = zip(indices, dims, strict=True)
-        return [self.expand(self.var(i), old, common) for i, old in pairs]
+        return [self._grown(self.expand(self.var(i), old, common), old, common) for i, old in pairs]
+
+    def _grown(self, var: Variable, old: Sequence[Any], dims: Sequence[Any]) -> Variable:
+        """A variable repeated along dimensions whose open size may be 1 in a run."""
+        old = [1] * (len(dims) - len(old)) + list(old)
+        times = [
+            new // now.at_least(1) if isinstance(now, OpenDim) and not now.same(new) else 1
+            for now, new in zip(old, dims, strict=True)
+        ]
+        if all(is_one(count) for count in times):
+            return var
+        numbers, variables = self.builder.mixed(times)
+        inputs = {"X": var, "expand_times_tensor": variables}
+        return self.add("expand", inputs, expand_times=numbers)
 
     def through(self, op_type: str, inputs: Sequence[Value | None], **attrs: Any) -> list[Value]:
         """What the mapping of another of ONNX's operators makes of some inputs.

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import dpexec as fluid
+
 pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 
@@ -93,3 +95,23 @@ def test_ratios_of_open_sizes_are_refused():
     sizes = {"sizes": np.array([1, 1, 4, 4])}
     with pytest.raises(UnsupportedError, match=r"Resize 'y': sizes of axes \[2, 3\] must be known"):
         load(model([node], {"x": [1, 1, "h", "w"]}, {"y": FLOAT}, sizes, opset=18))
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (4, 1), (4, 4)])
+def test_gradients_where_an_open_size_of_a_condition_may_be_1(sizes):
+    """Masks of attention have one head, and only a run tells it."""
+    nodes = [
+        helper.make_node("Greater", ["c", "zero"], ["chosen"]),
+        helper.make_node("Mul", ["x", "w"], ["scaled"]),
+        helper.make_node("Where", ["chosen", "scaled", "least"], ["y"]),
+    ]
+    weights = {"zero": np.float32(0), "least": np.float32(-9), "w": np.ones(3, np.float32)}
+    proto = model(nodes, {"c": ["n", "h", 3], "x": ["m", "k", 3]}, {"y": FLOAT}, weights)
+    feed = {"c": normal(2, sizes[0], 3), "x": normal(2, sizes[1], 3)}
+    compare(proto, feed)
+    program, _, [y] = load(proto)
+    with fluid.program_guard(program, fluid.Program()):
+        [(_, slope)] = fluid.backward.append_backward(fluid.layers.reduce_sum(y))
+    [made] = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=[slope])
+    chosen, x = np.broadcast_arrays(feed["c"] > 0, feed["x"])
+    np.testing.assert_allclose(made, (chosen * x).sum(axis=(0, 1)), rtol=1e-4, atol=1e-5)
