@@ -33,6 +33,12 @@ def tolerance(type, expected):
     return {"atol": 2e-6 * min(largest, 1), "rtol": 2e-5}
 
 
+def assert_near(type, value, expected):
+    assert value.dtype == expected.dtype
+    for mine, theirs in zip(arrays(value), arrays(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, **tolerance(type, theirs))
+
+
 def copied(value):
     return value if isinstance(value, SelectedRows | Lod) else np.array(value)
 
@@ -170,10 +176,9 @@ def test_code_computes_what_the_operator_computes(type):
             taken.add(op.type)
             expected = drawn(op, before) if op.definition.is_random else after
             for name, value in found.items():
-                what = f"{name} of {op}"
-                assert value.dtype == expected[name].dtype, what
-                for mine, theirs in zip(arrays(value), arrays(expected[name]), strict=True):
-                    np.testing.assert_allclose(
-                        mine, theirs, err_msg=what, **tolerance(type, theirs)
-                    )
+                try:
+                    assert_near(type, value, expected[name])
+                except AssertionError as error:
+                    error.add_note(f"{name} of {op}")  # to print an operator takes longer
+                    raise
     assert taken, f"no sample of {type} is lowered"

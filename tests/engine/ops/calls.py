@@ -45,9 +45,11 @@ def converted(value, dtype):
         return with_arrays(value, lambda array: converted(array, dtype))
     if isinstance(value, Lod):
         return value
-    value = np.array(value)
+    value = np.asarray(value)
+    if value.dtype.kind != "f":
+        return value.copy()
     with np.errstate(over="ignore"):  # samples have large numbers, too
-        return value.astype(dtype) if value.dtype.kind == "f" else value
+        return value.astype(dtype)
 
 
 def spec_of(value):

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 import dpexec
@@ -75,13 +75,18 @@ def elements(node: ast.AST) -> list[str]:
     return [e.value for e in found if isinstance(e, ast.Constant) and isinstance(e.value, str)]
 
 
-def named(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+def is_export(node: ast.AST) -> bool:
+    """Whether a statement sets ``__all__``, or adds to it."""
+    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def named(nodes: Sequence[ast.AST], types: Set[str]) -> Iterator[tuple[int, list[str]]]:
     """Lines with several types of operators, of which most are nothing else."""
-    types = opdef.registered().keys() - {"load", "mean", "save", "seed", "clip", "fetch"}
-    exports = [n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AugAssign))]
-    names = [n.value for n in exports if ast.unparse(n).startswith("__all__")]
-    skipped = {id(part) for value in names for part in ast.walk(value)}
-    for node in ast.walk(tree):
+    types = types - {"load", "mean", "save", "seed", "clip", "fetch"}
+    exports = [node for node in nodes if is_export(node)]
+    skipped = {id(part) for export in exports for part in ast.walk(export)}
+    for node in nodes:
         if id(node) in skipped:
             continue
         found = elements(node)
@@ -90,10 +95,9 @@ def named(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
             yield getattr(node, "lineno", 0), hits
 
 
-def asked(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+def asked(nodes: Sequence[ast.AST], types: Set[str]) -> Iterator[tuple[int, list[str]]]:
     """Lines that ask for one type: ``op.type == "relu"``, ``opdef.get("relu")``."""
-    types = opdef.registered().keys()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Compare(left=left, comparators=others):
                 sides = [left, *others]
@@ -114,22 +118,23 @@ def asked(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
 
 
 @functools.cache
-def parsed(path: Path) -> ast.AST:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def nodes_of(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
 
 
-def listed(path: Path, root: Path) -> list[str]:
-    tree = parsed(path)
-    found = dict([*named(tree), *asked(tree)])
+def listed(path: Path, root: Path, types: Set[str]) -> list[str]:
+    nodes = nodes_of(path)
+    found = dict([*named(nodes, types), *asked(nodes, types)])
     return [f"{path.relative_to(root)}:{line}: {hits}" for line, hits in found.items()]
 
 
 def test_facts_about_operators_stand_in_their_declarations():
     found: dict[str, list[str]] = {}
+    types = opdef.registered().keys()
     for top in SOURCES:
         for path in sorted(top.rglob("*.py")):
             name = path.relative_to(top.parent).as_posix()
-            lists = [] if name.startswith(DECLARATIONS) else listed(path, top.parent)
+            lists = [] if name.startswith(DECLARATIONS) else listed(path, top.parent, types)
             if lists:
                 found[name] = lists
     assert {name: lists for name, lists in found.items() if name not in REASONS} == {}
@@ -137,8 +142,10 @@ def test_facts_about_operators_stand_in_their_declarations():
 
 
 def test_lists_are_found():
+    types = opdef.registered().keys()
     tree = ast.parse('A = """\nrelu tanh mul\n"""\nB = {"relu": 1, "tanh": 2}\nC = ("relu", "no")')
-    assert [hits for _, hits in named(tree)] == [["relu", "tanh", "mul"], ["relu", "tanh"]]
+    nodes = [*ast.walk(tree)]
+    assert [hits for _, hits in named(nodes, types)] == [["relu", "tanh", "mul"], ["relu", "tanh"]]
 
 
 def test_facts_name_slots_that_there_are():
@@ -170,7 +177,7 @@ def mentions(types: set[str]) -> Iterator[str]:
             name = path.relative_to(SOURCES[0].parent).as_posix()
             if name.startswith((*DECLARATIONS, "dpexec/engine/passes/")) or name in REASONS:
                 continue  # a pass is for the operators that it names
-            for node in ast.walk(parsed(path)):
+            for node in nodes_of(path):
                 if isinstance(node, ast.Constant) and node.value in types:
                     yield f"{name}:{node.lineno}: {node.value}"
 

@@ -25,6 +25,7 @@ LOST = L(2) ** -116
 """Below it results may be 0: float32 numbers underflow on the way."""
 STEP = L(2) ** -30
 """By how much of itself every operand changes; small, and far above what longdouble loses."""
+FACTORS = 1 + STEP * np.array([-1, 1], L)
 CHANGES = 8
 """With signs by chance: the largest of as many changes of a result counts."""
 SIZES = {
@@ -59,7 +60,7 @@ def changed(value, rng):
         return SelectedRows(value.row_array, value.height_, changed(value.value, rng))
     if not isinstance(value, np.ndarray) or value.dtype != L:
         return value
-    return value * (1 + STEP * rng.choice(np.array([-1, 1], L), value.shape))
+    return value * FACTORS[rng.integers(0, 2, value.shape)]
 
 
 def attributes_in(dtype):
