@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpexec.engine.autodiff.overwritten import Overwritten
 from dpexec.engine.core.errors import MissingGradientError, see
 from dpexec.engine.ir import opdef, roles
 from dpexec.engine.ir.block import Block
@@ -87,6 +88,7 @@ def chain_rule(
         MissingGradientError: an operator of ``path`` has no gradient.
     """
     steps: list[PendingOp] = []
+    overwritten = Overwritten(path[0].block) if path else None
     for op in reversed(path):
         flowing = {
             slot: [_grad(name, grad_of) for name in names] for slot, names in op.outputs.items()
@@ -113,6 +115,8 @@ def chain_rule(
                 op.callsite,
             )
             if step.writes() and (op.definition.make_undo or _receives(step, flowing, have)):
+                if overwritten:
+                    overwritten.keep(op, step.inputs)
                 steps.append(step)
                 have.update(step.writes())
     return steps

@@ -169,6 +169,26 @@ def test_step_in_place_chains():
     np.testing.assert_allclose(grad, [2 * 7 * 11 + 2 * 3])
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_products_of_what_is_overwritten_later_have_derivatives(in_place):
+    """The real Paddle multiplies by the new value in the gradient."""
+    x = data()
+    buffer = layers.scale(x, 2.0)
+    if in_place:
+        block = fluid.default_main_program().global_block()
+        block.append_op("square", {"X": buffer}, {"Out": buffer})
+    else:
+        squares = layers.reduce_sum(layers.elementwise_mul(buffer, buffer))
+        layers.assign(layers.scale(buffer, 3.0), buffer)
+    loss = layers.reduce_sum(layers.square(buffer))
+    if not in_place:
+        loss = layers.elementwise_add(loss, squares)
+    fluid.backward.append_backward(loss)
+    (grad,) = run({"x": values()}, ["x@GRAD"])
+    expected = 64 * values() ** 3 if in_place else 2 * (36 + 4) * values()
+    np.testing.assert_allclose(grad, expected, rtol=1e-5)
+
+
 # ---- gradients()
 
 
