@@ -14,7 +14,7 @@ from dpexec.viz.measured.contention import Contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import between, meeting, reading
+from dpexec.viz.measured.shares import between, during, meeting, reading
 from dpexec.viz.measured.step_parts import why_longer
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
@@ -224,6 +224,13 @@ class Findings(View):
         slow_ones.sort(key=lambda step: step.number)
         reasons = why_longer(self.schedule, slow_ones)
         for step, longer in zip(slow_ones, reasons, strict=True):
+            again = during(self.schedule, step.start, step.stop, "recovering")
+            if again > longer.seconds / 2:
+                found.append(
+                    f"Step {step.number} took {seconds_text(step.seconds)}: for "
+                    f"{seconds_text(again)} it was repeated, as a worker was lost and replaced."
+                )
+                continue
             where = "" if longer.device is None else f" on device {longer.device}"
             found.append(
                 f"Step {step.number} took {seconds_text(step.seconds)}: "

@@ -160,6 +160,9 @@ def test_two_steps_of_one_run_tell_why_one_took_longer():
     (said,) = [text for text in analyse(made)._facts() if text.startswith("Step 0")]
     assert said.startswith("Step 0 took 50.0 s: 16.0 s more than the typical one for mul_grad")
     assert said.endswith("on device 1.")
+    lost = replace(made, meta={**made.meta, "recovering": [[-49.0, -9.0]]})
+    (said,) = [text for text in analyse(lost)._facts() if text.startswith("Step 0")]
+    assert said.endswith("for 40.0 s it was repeated, as a worker was lost and replaced.")
 
 
 def test_a_waterfall_that_passes_below_zero_covers_no_labels():

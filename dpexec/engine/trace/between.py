@@ -1,6 +1,6 @@
-"""What a process does between steps, when: it prepares a step, or waits for a batch to be read.
+"""What a process does besides steps, when: it prepares one, waits for a batch, replaces a worker.
 
-Traces tell it, so that it is not taken for time of the script.
+Traces tell it, so that it is not taken for time of the script or of operators.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Literal, get_args
 
 __all__ = ["KINDS", "Kind", "noted", "preparing", "spans"]
 
-Kind = Literal["preparing", "reading"]
-"""Plans are made, values bound, code compiled for batches of a new shape; or a batch is awaited."""
+Kind = Literal["preparing", "reading", "recovering"]
+"""Plans are made, values bound, code compiled for batches of a new shape; a batch is awaited; or a
+worker was lost, and its replica moves."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -142,7 +142,8 @@ class Trace:
             rows of three numbers of seconds: when, and how long the process's threads had worked
             and had waited for a processor until then; "meetings", rows of two numbers of seconds:
             from when until when this trainer waited for others to begin a step; "preparing", the
-            same of preparations for batches of a new shape; "reading", of waits for batches.
+            same of preparations for batches of a new shape; "reading", of waits for batches;
+            "recovering", of steps that were repeated as a worker was lost.
         graph: The graph in the file format "dpexec.graph"; nodes of events refer to it.
         memory: Allocations and releases, in order of time.
 

@@ -1,11 +1,13 @@
 """A step that loses workers is repeated a limited number of times, and then fails."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from dpexec.engine.cluster.client.recovery import Recovery
 from dpexec.engine.core.errors import WorkerLostError
+from dpexec.engine.trace import between
 
 
 class Group:
@@ -54,3 +56,21 @@ def test_a_step_that_loses_workers_again_and_again_is_an_error(recovery, group):
 
 def test_steps_that_were_completed_in_between_are_not_the_same(recovery, group):
     assert recovery.surviving(failing(group, 9, completing={3, 6})) == "made"
+
+
+def test_steps_that_were_repeated_are_told_apart_from_slow_ones():
+    """Traces have the time from the first attempt to the last one, if replicas moved."""
+    group = SimpleNamespace(complete=0, regroup=lambda lost, attempt: None)
+    recovery = Recovery(group, lambda: None, threading.RLock())
+    lost = [WorkerLostError("gone", {})]
+
+    def action():
+        if lost:
+            raise lost.pop()
+        return "made"
+
+    spans = between.spans["recovering"]
+    known = len(spans)
+    assert recovery.surviving(action) == "made" and len(spans) == known + 1
+    assert spans[-1][0] < spans[-1][1]
+    assert recovery.surviving(action) == "made" and len(spans) == known + 1

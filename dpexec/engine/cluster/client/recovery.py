@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dpexec.engine.cluster.client.losses import ATTEMPTS
 from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
+from dpexec.engine.trace import between
 
 if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
@@ -49,6 +50,7 @@ class Recovery:
         self._next = 0
         self._attempt = range(0)  # numbers of the steps that were begun last
         self._disturbed = False  # whether these steps may be incomplete
+        self._regrouped = 0
 
     # ---- steps
 
@@ -108,6 +110,14 @@ class Recovery:
             WorkerLostError: it has lost workers too often.
             StateLostError: no worker has the state of a lost replica.
         """
+        began, before = time.perf_counter_ns(), self._regrouped
+        try:
+            return self._surviving(action, lost)
+        finally:
+            if self._regrouped > before:
+                between.spans["recovering"].append((began, time.perf_counter_ns()))
+
+    def _surviving(self, action: Callable[[], _T], lost: WorkerLostError | None) -> _T:
         left, complete = ATTEMPTS - (lost is not None), self._group.complete
         while left:
             try:
@@ -177,6 +187,7 @@ class Recovery:
             StateLostError: no worker has the state of a lost replica.
         """
         self._disturbed = True  # also if an error or an interrupt ends this
+        self._regrouped += 1
         until, may_come = time.monotonic() + _HANDED_ON, True
         while self._disturbed:
             try:
