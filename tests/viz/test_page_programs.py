@@ -282,3 +282,11 @@ def test_the_playhead_shows_the_same_wherever_it_comes_from(window, tmp_path):
     assert picture(520) == on
     assert picture(80, 521, 520) == on
     assert window.log() == []
+
+
+def test_many_devices_in_reduce_mode_open_as_high_as_the_window(window, tmp_path):
+    """Every device has a lane of its own for what it sums up, so the lanes are beside the window."""
+    made = mlp(devices=8, layers=4, reduce=True)
+    window.open(viz.draw(made.data()).save(tmp_path / "reduce.html"))
+    said = window.text(".graph .summary")
+    assert "equal operators of 8 devices as one" in said and "nothing folded" not in said
