@@ -285,7 +285,7 @@ def test_the_playhead_shows_the_same_wherever_it_comes_from(window, tmp_path):
 
 
 def test_many_devices_in_reduce_mode_open_as_high_as_the_window(window, tmp_path):
-    """Every device has a lane of its own for what it sums up, so the lanes are beside the window."""
+    """Every device has a lane for what it sums up, so most lanes are beside the window."""
     made = mlp(devices=8, layers=4, reduce=True)
     window.open(viz.draw(made.data()).save(tmp_path / "reduce.html"))
     said = window.text(".graph .summary")
