@@ -38,7 +38,8 @@ def fill_constant(
     """One pass."""
     if number is not None or tensor is not None or parts or not known(out):
         return False
-    clear(code, out, str_value or value)  # the text has all digits of an integer
+    text = "" if out.dtype == "bool" else str_value
+    clear(code, out, text or value)  # the text has all digits of an integer
 
 
 @lowering("assign_value")
@@ -47,7 +48,7 @@ def assign_value(
     int64_values: Sequence[int],
 ) -> Any:  # fmt: skip
     """One copy of a few elements; many elements are initial values, which run once."""
-    if not known(out) or out.size > _FEW:
+    if not known(out) or out.dtype == "bool" or out.size > _FEW:
         return False
     values = {"float32": fp32_values, "int32": int32_values, "int64": int64_values}[out.dtype.name]
     given = Constant(np.array(values, out.dtype))

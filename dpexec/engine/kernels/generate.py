@@ -17,7 +17,7 @@ from dpexec.engine.ir.sizes import real
 from dpexec.engine.kernels import math as functions
 from dpexec.engine.kernels.compiling import apart
 from dpexec.engine.kernels.lowering import Code, Value
-from dpexec.engine.kernels.machine import Count, Floats, Integers, Kernel, Number, Words
+from dpexec.engine.kernels.machine import Count, Floats, Integers, Kernel, Number, Octets, Words
 from dpexec.engine.kernels.math import lanes
 from dpexec.engine.kernels.strides import OUTER, groups, merged, strides
 
@@ -28,6 +28,7 @@ _NAMES = {
     "Floats": Floats,
     "Integers": Integers,
     "Number": Number,
+    "Octets": Octets,
     "Words": Words,
     "against": functions.against,
     "apart": apart,

@@ -51,12 +51,13 @@ def widen(given: Count, n: Count, x: Floats, out: Floats):
     return 0
 """,
 )
-_KINDS = {"float32": "Floats", "int32": "Words", "int64": "Integers"}
+_KINDS = {"float32": "Floats", "int32": "Words", "int64": "Integers", "bool": "Octets"}
 _MOVES = {dtype: compiled(f"move_{k}", _MOVE.format(kind=k)) for dtype, k in _KINDS.items()}
 _FILLS = {
     "float32": compiled("fill_Floats", _FILL.format(kind="Floats", value="Number")),
     "int32": compiled("fill_Words", _FILL.format(kind="Words", value="Count")),
     "int64": compiled("fill_Integers", _FILL.format(kind="Integers", value="Count")),
+    "bool": compiled("fill_Octets", _FILL.format(kind="Octets", value="Count")),
 }
 Place = tuple[int, Sequence[int]]
 
@@ -108,6 +109,7 @@ def duplicate(code: Code, x: Value, out: Value) -> bool:
 def clear(code: Code, out: Value, value: Any = 0) -> None:
     """Fill an array with a number, or with the result of a function that runs call first."""
     if not callable(value):
+        value = bool(value) if out.dtype == "bool" else value
         value = float(value) if out.dtype.name == "float32" else int(value)
     code.emit(_FILLS[out.dtype.name], out.size, out, value)
 
@@ -331,10 +333,15 @@ def expand(
 _CAST = """\
 def cast_{source}_{target}(n: Count, x: {source}, out: {target}):
     for i in range(n):
-        out[i] = {made}(x[i])
+        out[i] = {made}
     return 0
 """
-_MADE = {"float32": "F", "int32": "np.int32", "int64": "np.int64"}
+_MADE = {
+    "float32": "F(x[i])",
+    "int32": "np.int32(x[i])",
+    "int64": "np.int64(x[i])",
+    "bool": "x[i] != 0",
+}
 _CASTS = {
     (a, b): compiled(f"cast_{x}_{y}", _CAST.format(source=x, target=y, made=_MADE[b]))
     for a, x in _KINDS.items()

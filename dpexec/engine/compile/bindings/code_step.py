@@ -22,8 +22,9 @@ from dpexec.engine.compile.bindings.items import NotCodeError, items_of
 from dpexec.engine.compile.bindings.outside import CodeStore, Outside
 from dpexec.engine.compile.bindings.sizes import SizeWriter
 from dpexec.engine.compile.plans.partition import Task
-from dpexec.engine.compile.regions.code_run import is_array, result_of, word_of
+from dpexec.engine.compile.regions.code_run import word_of
 from dpexec.engine.compile.regions.env import Env, Shard
+from dpexec.engine.compile.regions.operands import is_array, result_of
 from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.feeds.splitting import Feeds

@@ -11,7 +11,7 @@ from dpexec.engine.compile.bindings.exchanges import TaskExchange
 from dpexec.engine.compile.bindings.outside import Outside
 from dpexec.engine.compile.bindings.sizes import Computed
 from dpexec.engine.compile.bindings.sums import Joined, NotCodeError, Row, kernel_of
-from dpexec.engine.compile.regions.code_run import is_array
+from dpexec.engine.compile.regions.operands import is_array
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.sizes import at_most

@@ -27,9 +27,10 @@ from dpexec.engine.compile.bindings.sums import (
 from dpexec.engine.compile.plans.collectives import sums_of
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.compile.regions.code_run import CodeRun, is_array
+from dpexec.engine.compile.regions.code_run import CodeRun
 from dpexec.engine.compile.regions.env import Shard
 from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.compile.regions.operands import is_array
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
 from dpexec.engine.graph.ssa import OpNode

@@ -90,7 +90,12 @@ def _nothing(env: Env) -> None:
 
 
 def _machine_code(binding: Binding) -> Iterator[tuple[list[OpNode], list[Kernel]]]:
-    """The nodes that are machine code; nodes that one kernel computes come together."""
+    """The nodes that are machine code; nodes that one kernel computes come together.
+
+    Rows of code that only call Python are left out.
+    """
+    from dpexec.engine.kernels.in_python import in_python
+
     plan = binding.plan
     if (
         not binding.native
@@ -102,7 +107,8 @@ def _machine_code(binding: Binding) -> Iterator[tuple[list[OpNode], list[Kernel]
     code = binding.code or binding.make_code()
     for number, task in code.codes.items():
         for done, calls in task.kernels(plan.steps[number]):
-            yield done, called_by(calls)
+            if all(kernel is not in_python for kernel, _ in calls):
+                yield done, called_by(calls)
 
 
 def _listing(kernel: Kernel) -> Listing:

@@ -231,7 +231,9 @@ class _Kind:
         for for_rows, before, code in self.latest:
             if for_rows is rows and before == shapes:
                 return code
-        made = TaskCode(specs, self.outside, self.overwritten, limits, halves, self.fetched, packed)
+        made = TaskCode(
+            specs, self.outside, self.overwritten, limits, halves, self.fetched, packed, rows=True
+        )
         made.take(steps)
         made.layout()
         self.latest = [(rows, shapes, made), *self.latest[: _CODES_KEPT - 1]]

@@ -12,17 +12,17 @@ import numpy as np
 
 from dpexec.engine.compile.regions.bodies import BodyError
 from dpexec.engine.compile.regions.env import Env
-from dpexec.engine.compile.regions.operands import AnyValue
+from dpexec.engine.compile.regions.operands import AnyValue, is_array, plain, result_of
+from dpexec.engine.compile.regions.python_row import PythonRow
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable, word_of
-from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import tables
 from dpexec.engine.kernels.located import address
-from dpexec.engine.kernels.lowering import Buffer, Offsets, Ragged, Value
+from dpexec.engine.kernels.lowering import Buffer, Value
 
-__all__ = ["CodeMemory", "CodeRun", "Layout", "Piece", "is_array", "plain", "result_of", "word_of"]
+__all__ = ["CodeMemory", "CodeRun", "Layout", "Piece", "is_array", "word_of"]
 
 
 @dataclass(eq=False)
@@ -180,11 +180,6 @@ class _Brought:
             words[position] = begin
 
 
-def plain(found: Any) -> Any:
-    """A value of a device as an array; for a :class:`Lod`, its finest level."""
-    return found.offsets if isinstance(found, Lod) else found
-
-
 def _nothing() -> None:
     """Stands for a weak reference whose object is gone."""
 
@@ -281,16 +276,19 @@ class CodeRun:
             raise BodyError(reader, env, error) from error
 
     def _refused(self, row: int, env: Env) -> None:
-        """Run the operator whose kernel refused its values with NumPy, which says why."""
+        """Raise the error of the operator that refused its values, which NumPy finds."""
         step = next(steps[0] for steps, end in self.parts if end > row)
-        inner = Env(env.shard, around=env)
-        assert step.node.op is not None
-        for name in self.made.keys() & step.node.op.input_arg_names:  # others are not computed yet
+        op, inner = step.node.op, Env(env.shard, around=env)
+        assert op is not None
+        for name in self.made.keys() & op.input_arg_names:  # others are not computed yet
             inner[name] = result_of(self.made[name], self.place.arrays(self.made[name]))
+        _, arguments = self._piece.table.calls[row]
         try:
+            if isinstance(arguments[0], PythonRow):
+                arguments[0].raise_error(int(self.table[row, 1]) + 8)  # behind the function
             step.call(inner)  # type: ignore[arg-type]
         except Exception as error:
-            raise BodyError(step.node.op, inner, error) from error
+            raise BodyError(op, inner, error) from error
         raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
 
 
@@ -302,20 +300,3 @@ def _part(found: SelectedRows, value: Value) -> Any:
     if len(array) > value.shape[0]:
         raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {value.shape[0]}")
     return array
-
-
-def is_array(value: AnyValue) -> bool:
-    """Whether the env gets the memory itself in which code computes a value."""
-    return isinstance(value, Value) and not isinstance(value, Offsets)
-
-
-def result_of(value: AnyValue, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
-    """What the env gets for a value that code computed."""
-    if isinstance(value, Offsets):
-        return Lod([arrays[0].copy()])  # a Lod never changes, but code overwrites its memory
-    if isinstance(value, Value):
-        return arrays[0]
-    if isinstance(value, Ragged):
-        return value.outside(*arrays)
-    rows, array, count = arrays
-    return SelectedRows(rows[: count[0]], value.height, array[: count[0]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,13 +11,15 @@ import numpy as np
 
 from dpexec.engine.compile.regions.step import overwrites
 from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.opdef import Slot
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
-from dpexec.engine.kernels.lowering import Buffer, Offsets, Ragged, Sparse, Value
+from dpexec.engine.kernels.lowering import Buffer, Offsets, Ragged, Sparse, Value, flat
 
-__all__ = ["AnyValue", "Brought", "Operands"]
+__all__ = ["AnyValue", "Brought", "Operands", "is_array", "plain", "result_of"]
 
 AnyValue = Value | Sparse | Ragged
 Brought = ChainMap[str, AnyValue]
@@ -72,6 +74,56 @@ class Operands:
                 return None
             arguments.append(found if slot.many else found[0] if found else None)
         return arguments
+
+    def of_python(
+        self, op: Operator, brought: Brought
+    ) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+        """The values that an operator without a lowering reads and computes, by name.
+
+        Args:
+            op: the operator.
+            brought: as for :meth:`inputs`.
+
+        Returns:
+            None if its kernel cannot work on the memory of one: it has unknown size, nested
+            sequences or no elements.
+        """
+        inputs = self.inputs(op, brought)
+        results = None if inputs is None else self.outputs(op, brought)
+        if inputs is None or results is None:
+            return None
+        return self._for_python(flat(inputs), flat(results))
+
+    def of_names(
+        self, reads: Iterable[str], writes: Iterable[str], brought: Brought
+    ) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+        """Like :meth:`of_python`, for a branch.
+
+        Args:
+            reads: names of the values that its block reads, or keeps.
+            writes: names of the values that its block may write.
+            brought: as for :meth:`inputs`.
+        """
+        inputs = [self.value(name, brought) for name in reads]
+        results = [self._new(name, own=True) for name in writes]
+        return self._for_python(inputs, results)
+
+    def _for_python(
+        self, inputs: Iterable[AnyValue | None], results: Iterable[AnyValue | None]
+    ) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+        found: dict[str, AnyValue] = {}
+        for value in inputs:
+            if value is None or isinstance(value, Ragged) or value.size == 0:
+                return None
+            if isinstance(value, Offsets) and self._specs[value.name].rank > 1:
+                return None  # code knows the finest level only
+            found[value.name] = value
+        made: dict[str, AnyValue] = {}
+        for value in results:
+            if not isinstance(value, Value) or value.size == 0:
+                return None
+            made[value.name] = value
+        return found, made
 
     def value(self, name: str, brought: Brought) -> AnyValue | None:
         """The value of a name that is read, see :meth:`inputs`; None if code cannot work on it."""
@@ -155,3 +207,25 @@ def _is_empty(value: AnyValue, slot: Slot) -> bool:
     if slot.name == "XShape" or not isinstance(value, Value) or isinstance(value, Offsets):
         return False
     return any(dim == 0 for dim in value.shape)
+
+
+def plain(found: Any) -> Any:
+    """A value of a device as an array; for a :class:`Lod`, its finest level."""
+    return found.offsets if isinstance(found, Lod) else found
+
+
+def is_array(value: AnyValue) -> bool:
+    """Whether the env gets the memory itself in which code computes a value."""
+    return isinstance(value, Value) and not isinstance(value, Offsets)
+
+
+def result_of(value: AnyValue, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """What the env gets for a value that code computed."""
+    if isinstance(value, Offsets):
+        return Lod([arrays[0].copy()])  # a Lod never changes, but code overwrites its memory
+    if isinstance(value, Value):
+        return arrays[0]
+    if isinstance(value, Ragged):
+        return value.outside(*arrays)
+    rows, array, count = arrays
+    return SelectedRows(rows[: count[0]], value.height, array[: count[0]])

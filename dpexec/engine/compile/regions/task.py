@@ -14,6 +14,7 @@ from dpexec.engine.compile.regions.arena import places_for
 from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
 from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands
+from dpexec.engine.compile.regions.python_row import PythonRow, may_be_row, values_of
 from dpexec.engine.compile.regions.step import Step, random_stream
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.graph.ssa import OpNode
@@ -21,6 +22,7 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations
+from dpexec.engine.kernels.in_python import in_python
 from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Packed, Value, flat
 from dpexec.engine.kernels.machine import Kernel
 
@@ -39,6 +41,7 @@ class TaskCode:
         fetched: names whose values are fetched.
         packed: variables that nobody changes, in other layouts; None: there may be none.
         ragged: whether code may have values that only a run tells the size of.
+        rows: whether code may call kernels in Python.
     """
 
     def __init__(
@@ -51,8 +54,9 @@ class TaskCode:
         fetched: Collection[str] = (),
         packed: Packed | None = None,
         ragged: bool = True,
+        rows: bool = False,
     ) -> None:
-        self._ragged = ragged
+        self._ragged, self._rows = ragged, rows
         self.operands = Operands(specs, overwritten, limits)
         self.outside = outside
         self.fetched = fetched
@@ -81,7 +85,7 @@ class TaskCode:
             pair = steps[number : number + 2]
             if joins(pair, self.fetched) and self._lower_joined(pair):
                 number += 1
-            elif step.node.op is None or not self._lower(step, step.node.op, number):
+            elif not self._lower(step, number) and not self._call_python(step):
                 self._keep(step)
             number += 1
 
@@ -151,8 +155,10 @@ class TaskCode:
         with self.code.along(**along):
             return self._emitted(lower, op, inputs, outputs)
 
-    def _lower(self, step: Step, op: Operator, number: int) -> bool:
-        does = step.node.does
+    def _lower(self, step: Step, number: int) -> bool:
+        op, does = step.node.op, step.node.does
+        if op is None:
+            return False
         type = op.type if does.computes else does.name
         lower = implementations.find(type, "code", self.operands.are_sparse(op))
         if lower is None:
@@ -176,6 +182,24 @@ class TaskCode:
                 raise AssertionError(f"the lowering of {op.type} declined too late")
             return False
         self._took([step], first, brought, flat(outputs))
+        return True
+
+    def _call_python(self, step: Step) -> bool:
+        """Let a row of code call the kernel of an operator that has no lowering for its values."""
+        if not self._rows or not may_be_row(step.node):
+            return False
+        brought = self._brought()
+        values = values_of(step.node, self.operands, brought)
+        if values is None:
+            return False
+        inputs, results = values
+        inputs = {name: self._plain(value) for name, value in inputs.items()}
+        assert step.node.op is not None
+        random = step.node.op.definition.is_random
+        row = PythonRow(step.call, inputs, results, random)
+        first = len(self.code.calls)
+        self.code.emit(in_python, row, *row.arguments)
+        self._took([step], first, brought, results.values())
         return True
 
     def _emitted(
@@ -228,11 +252,16 @@ class TaskCode:
 
     def _shown(self, value: AnyValue) -> AnyValue:
         """What others get of a value: images in the layout of their shape."""
-        if not isinstance(value, Value) or value.buffer is None:
+        if value.buffer is None:
             return value
-        laid = self.code.laid(value, False)
-        self.code.make(laid)
+        laid = self._plain(value)
+        if isinstance(laid, Value):
+            self.code.make(laid)
         return laid
+
+    def _plain(self, value: AnyValue) -> AnyValue:
+        """A value in the layout of its shape."""
+        return self.code.laid(value, False) if isinstance(value, Value) else value
 
     def _brought(self) -> Brought:
         return ChainMap({}, self.open.brought if self.open else {})
