@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.kernels.compiling import inline
+from dpexec.engine.kernels.elementwise import ADD
 from dpexec.engine.kernels.embedding import fetch_ahead
+from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, Number, kernel
 from dpexec.engine.kernels.optimizers import advance
+from dpexec.engine.kernels.shapes import move
 
 __all__ = ["append", "merged"]
 
@@ -50,13 +53,50 @@ def append(
 
 @lowering("sum", sparse=True)
 def sum(code: Code, xs: list[Value | Sparse], out: Value | Sparse) -> Any:
-    """The rows of all inputs, one after another, merged if some come twice."""
-    if not isinstance(out, Sparse) or out.dtype != "float32":
+    """The rows of all inputs, one after another, merged if some come twice.
+
+    If some inputs are dense, these are added up, and then the rows of the others.
+    """
+    if out.dtype != "float32":
         return False
+    if not isinstance(out, Sparse):
+        return _add_rows(code, xs, out)
     joined = Sparse.like(out.shape, out.dtype, out.room)
     for before, part in enumerate(xs):
         code.emit(append, before, out.width, *part.parts, *joined.parts)
     merged(code, joined, out, keeps=True)
+
+
+@kernel
+def add_rows(
+    width: Count, rows: Integers, value: Floats, held: Integers, out: Floats
+) -> int:  # fmt: skip
+    """Add rows to a matrix.
+
+    Arguments: elements of a row; row numbers, which differ, values and number of rows; the matrix.
+    """
+    for i in range(held[0]):
+        start = rows[i] * width
+        for j in range(width):
+            out[start + j] += value[i * width + j]
+    return 0
+
+
+def _add_rows(code: Code, xs: list[Value | Sparse], out: Value) -> bool:
+    dense = [x for x in xs if isinstance(x, Value)]
+    if not single(*dense, out):
+        return False
+    if len(dense) > 1:
+        ADD.emit(code, out, *dense[:2], reuse=len(dense) == 2)
+    elif not code.reuse(out, dense[0]):
+        move(code, dense[0], out, (out.size,), (0, [1]), (0, [1]))
+    for part in dense[2:]:
+        ADD.add_to(code, out, part)
+    for x in xs:
+        if isinstance(x, Sparse):
+            rows = merged(code, x)
+            code.emit(add_rows, rows.width, *rows.parts, out)
+    return True
 
 
 # ---- merged

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.regions.step import overwrites
+from dpexec.engine.compile.regions.step import overwrites, random_stream
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
@@ -17,9 +17,9 @@ from dpexec.engine.ir import roles
 from dpexec.engine.ir.opdef import Slot
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
-from dpexec.engine.kernels.lowering import Buffer, Offsets, Ragged, Sparse, Value, flat
+from dpexec.engine.kernels.lowering import Buffer, Lowering, Offsets, Ragged, Sparse, Value, flat
 
-__all__ = ["AnyValue", "Brought", "Operands", "is_array", "plain", "result_of"]
+__all__ = ["AnyValue", "Brought", "Operands", "attributes_of", "is_array", "plain", "result_of"]
 
 AnyValue = Value | Sparse | Ragged
 Brought = ChainMap[str, AnyValue]
@@ -36,6 +36,7 @@ class Operands:
         limits: the most rows that sparse values have.
 
     Attributes:
+        specs: as given.
         made: the values that code computes; a name stands for the value written last.
     """
 
@@ -43,7 +44,7 @@ class Operands:
         self, specs: Mapping[str, Spec], overwritten: Collection[str], limits: Mapping[str, int]
     ) -> None:
         self.made: dict[str, AnyValue] = {}
-        self._specs, self._overwritten, self._limits = specs, overwritten, limits
+        self.specs, self._overwritten, self._limits = specs, overwritten, limits
 
     def are_sparse(self, op: Operator) -> bool:
         """Whether an operator works on sparse rows."""
@@ -115,7 +116,7 @@ class Operands:
         for value in inputs:
             if value is None or isinstance(value, Ragged) or value.size == 0:
                 return None
-            if isinstance(value, Offsets) and self._specs[value.name].rank > 1:
+            if isinstance(value, Offsets) and self.specs[value.name].rank > 1:
                 return None  # code knows the finest level only
             found[value.name] = value
         made: dict[str, AnyValue] = {}
@@ -158,7 +159,7 @@ class Operands:
         for slot in op.definition.outputs:
             values: list[AnyValue | None] = []
             for name in op.outputs.get(slot.name, []):
-                if not name or name == roles.EMPTY or name not in self._specs:
+                if not name or name == roles.EMPTY or name not in self.specs:
                     values.append(None)  # not computed, such as MaxIndex of a pool that adds up
                     continue
                 updated = name in self._overwritten
@@ -176,7 +177,7 @@ class Operands:
 
     def _new(self, name: str, own: bool) -> AnyValue | None:
         """A value for a variable, with a buffer if ``own``; None if code cannot work on it."""
-        spec = self._specs.get(name)
+        spec = self.specs.get(name)
         if spec is None or spec.size < 0:
             return None
         dtype = np.dtype(to_numpy(spec.dtype))
@@ -193,7 +194,7 @@ class Operands:
         return value
 
     def _ragged(self, name: str) -> Ragged | None:
-        spec = self._specs[name]
+        spec = self.specs[name]
         if spec.kind != VarType.LOD_TENSOR or spec.size >= 0:
             return None
         return Ragged(np.dtype(to_numpy(spec.dtype)), name)
@@ -229,3 +230,11 @@ def result_of(value: AnyValue, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
         return value.outside(*arrays)
     rows, array, count = arrays
     return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
+
+
+def attributes_of(op: Operator, lower: Lowering) -> dict[str, Any]:
+    """The keyword arguments with which a lowering of an operator is called."""
+    attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
+    if "rng" in attrs:
+        attrs["rng"] = random_stream(op)
+    return attrs

@@ -2,8 +2,9 @@
 
 So a net with a few such operators is still a whole step of code. The row takes the GIL, hands the
 memory of the operator's inputs to its kernel as arrays, and copies the results to where code reads
-them. Operators whose results only a run tells the shape of, that run blocks, or that act on
-anything but their results, are no rows: they stay steps of Python between pieces of code.
+them. Operators whose results only a run tells the shape of, that run loops, or that act on anything
+but their results, are no rows: they stay steps of Python between pieces of code. So do operators
+with large results, for which the copy costs more than it saves.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from dpexec.engine.core.lod import Lod
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator
 
-__all__ = ["PythonRow", "may_be_row", "values_of"]
+__all__ = ["LARGEST", "PythonRow", "may_be_row", "values_of"]
 
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _OF_STEP = frozenset(["before", "body", "calls", "rings", "share"])
 """Arguments of kernels that are more than inputs, attributes and random numbers."""
 _BRANCHES = ("conditional_block", "conditional_block_infer")
+LARGEST = 2**20
+"""The most bytes of results: a copy of as many takes 0.1 ms, and as much is what a row saves."""
 _ANY = Shard()
 _VIEWS = 16
 """How many places of an array are remembered: more come only with new sizes."""

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.compile.regions.arena import places_for
+from dpexec.engine.compile.regions.branch_row import emit_branch
 from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
-from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands
-from dpexec.engine.compile.regions.python_row import PythonRow, may_be_row, values_of
-from dpexec.engine.compile.regions.step import Step, random_stream
+from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, attributes_of
+from dpexec.engine.compile.regions.python_row import LARGEST, PythonRow, may_be_row, values_of
+from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator, op_error
@@ -192,13 +193,15 @@ class TaskCode:
         values = values_of(step.node, self.operands, brought)
         if values is None:
             return False
-        inputs, results = values
-        inputs = {name: self._plain(value) for name, value in inputs.items()}
-        assert step.node.op is not None
-        random = step.node.op.definition.is_random
-        row = PythonRow(step.call, inputs, results, random)
-        first = len(self.code.calls)
-        self.code.emit(in_python, row, *row.arguments)
+        op, first = step.node.op, len(self.code.calls)
+        assert op is not None
+        inputs = {name: self._plain(value) for name, value in values[0].items()}
+        results = values[1]
+        if not op.bodies or not emit_branch(self.code, op, self.operands.specs, inputs, results):
+            if sum(at_most(result.nbytes) for result in results.values()) > LARGEST:
+                return False
+            row = PythonRow(step.call, inputs, results, op.definition.is_random)
+            self.code.emit(in_python, row, *row.arguments)
         self._took([step], first, brought, results.values())
         return True
 
@@ -211,7 +214,7 @@ class TaskCode:
             EnforceNotMet: its attributes have wrong types or values, as in a damaged model.
         """
         try:
-            return lower(self.code, inputs, outputs, _attrs(op, lower)) is not False
+            return lower(self.code, inputs, outputs, attributes_of(op, lower)) is not False
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             problem = f"inputs or attributes do not fit: {error}"
             raise op_error(op, problem, op.input_specs()) from error
@@ -405,10 +408,3 @@ class TaskCode:
     def _positions(self) -> dict[int, int]:
         """The position of every step, by the identity of its node."""
         return {id(step.node): position for position, step in enumerate(self.steps)}
-
-
-def _attrs(op: Operator, lower: Lowering) -> dict[str, Any]:
-    attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
-    if "rng" in attrs:
-        attrs["rng"] = random_stream(op)
-    return attrs

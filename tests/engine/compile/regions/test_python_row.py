@@ -34,15 +34,30 @@ def random(x):
 
 
 def branches(x):
-    """A branch of the net; each net has others, which choose the learning rate."""
+    """Branches of the net, of which one has an operator without machine code.
+
+    Each net has others, which choose the learning rate.
+    """
     scale = layers.create_global_var([1], 1.0, "float32", persistable=True)
-    with layers.Switch() as switch:
-        with switch.case(layers.less_than(layers.mean(x), layers.fill_constant([1], "float32", 0))):
-            layers.assign(layers.fill_constant([1], "float32", 0.5), scale)
+    zero = layers.fill_constant([1], "float32", 0)
+    switch = layers.Switch()
+    with switch:
+        with switch.case(layers.less_than(layers.mean(x), zero)):
+            layers.assign(
+                layers.scale(layers.reduce_max(layers.softmax(x), dim=[0, 1]), 0.5), scale
+            )
+        with switch.default():
+            layers.assign(layers.erf(layers.reduce_max(x, dim=[0, 1])), scale)
     return layers.elementwise_mul(layers.fc(x, 5), scale)
 
 
-NETS = {"plain": plain, "random": random, "branches": branches}
+def decayed(ids):
+    """Sparse gradients, to which decay adds dense ones."""
+    ids = layers.cast(layers.abs(layers.scale(ids, 3.0)), "int64")
+    return fluid.embedding(ids, [20, 3], is_sparse=True)
+
+
+NETS = {"plain": plain, "random": random, "branches": branches, "decayed": decayed}
 
 
 class Trained:
@@ -55,7 +70,8 @@ class Trained:
             x = fluid.data("x", [None, 4])
             self.loss = layers.mean(layers.square(NETS.get(net, net)(x)))
             rate = layers.piecewise_decay([2, 4], [0.1, 0.05, 0.01])
-            fluid.optimizer.Momentum(rate, 0.9).minimize(self.loss)
+            decay = fluid.regularizer.L2Decay(0.01)
+            fluid.optimizer.Momentum(rate, 0.9, regularization=decay).minimize(self.loss)
         self.rate = rate.name
         self.exe = fluid.Executor(CPU)
         self.exe.run(startup, scope=self.scope)
