@@ -88,6 +88,7 @@ class OpFacts:
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
         lazy: the kernel gets None for inputs without a value, since it may not read them. So no
             zero gradients need to be made for its optional slots.
+        leaves_out: whether its inputs tell which of its outputs get a value.
         by_executor: no kernel runs: the executor itself does what the operator stands for.
         acts: running it has a side effect, such as writing a file.
         repeats: for a loop, the input slot that is looked at before every round of its block.
@@ -160,6 +161,7 @@ class OpFacts:
     checks_values: bool = False
     by_executor: bool = False
     lazy: bool = False
+    leaves_out: bool = False
     acts: bool = False
     repeats: str = ""
     hands_on: bool = False

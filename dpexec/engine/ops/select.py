@@ -64,7 +64,7 @@ def _infer_output(x: Spec, mask: Spec) -> Spec:
     return x
 
 
-@op("select_output", inputs="X Mask", outputs="Out[]", infer=_infer_output)
+@op("select_output", inputs="X Mask", outputs="Out[]", infer=_infer_output, leaves_out=True)
 def select_output(xp: Any, x: Any, mask: Any, *, needs: Sequence[Sequence[bool]]) -> list[Any]:
     """``x`` as output number ``mask``; the others get no value.
 

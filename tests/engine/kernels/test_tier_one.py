@@ -17,10 +17,7 @@ ON_NUMPY = {
         "conditional_block create_double_buffer_reader create_py_reader feed fetch load "
         "load_combine py_func read save save_combine"
     ),
-    "booleans": (
-        "allclose equal greater_equal greater_than is_empty less_equal less_than logical_and "
-        "logical_not logical_or not_equal reduce_all"
-    ),
+    "booleans": "allclose is_empty reduce_all",
     "gradients of gradients": (
         "elementwise_add_grad_grad elementwise_div_grad_grad elementwise_mul_grad_grad "
         "elementwise_sub_grad_grad elu_grad_grad instance_norm_grad_grad leaky_relu_grad_grad "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -64,6 +65,8 @@ def emit_branch(
         return False
     for name, out in outs.items():
         shapes.move(code, around[name], out, (out.size,), (0, [1]), (0, [1]))
+    if not calls:  # an empty case
+        return True
     rounds = code.scratch(1, dtype=np.int64)
     shapes.cast(code, [around[conditions[0]]], [rounds], {})
     Loop(calls, len(body.places)).emit(code, body.places, (rounds, code.scratch(1, 1)))
@@ -81,11 +84,13 @@ class _Body:
         places: the values and constants whose addresses the calls get.
     """
 
-    def __init__(self, specs: Mapping[str, Spec], around: Mapping[str, AnyValue]) -> None:
+    def __init__(self, specs: Mapping[str, Spec], around: Mapping[str, Value]) -> None:
         self.places: list[Value | Constant] = []
         self._specs, self._code = dict(specs), Code()
         self._operands = Operands(self._specs, (), {})
-        self._operands.made.update(around)
+        # without their memory: its life is counted in calls of the code around
+        self._around = {replace(value, buffer=None): value for value in around.values()}
+        self._operands.made.update((value.name, value) for value in self._around)
 
     def take(self, op: Operator) -> bool:
         """Add the calls of an operator; False if it is no code."""
@@ -107,7 +112,9 @@ class _Body:
     def store(self, name: str, out: Value) -> bool:
         """Copy what the block writes; False if it lies in another order."""
         value = self._operands.made[name]
-        if not isinstance(value, Value) or value.channels_last or value.size != out.size:
+        if not isinstance(value, Value) or value.channels_last or not shapes.known(value):
+            return False
+        if value.dtype != out.dtype or value.size != out.size:
             return False
         return shapes.move(self._code, value, out, (out.size,), (0, [1]), (0, [1]))
 
@@ -120,7 +127,10 @@ class _Body:
                 found.setdefault(argument, len(found))
             elif not isinstance(argument, int | float | np.integer):
                 return None
-        self.places = list(found)
+        for place in found:
+            if isinstance(place, Value) and place.buffer is not None:
+                place.buffer.first = place.buffer.last = -1  # those were calls of the block
+        self.places = [self._around.get(place, place) for place in found]
         addresses, _ = unknowns(len(found), 0)
         return [
             (kernel, tuple(addresses[found[a]] if a in found else word_of(a) for a in arguments))

@@ -17,6 +17,7 @@ from dpexec.engine.compile.regions.python_row import PythonRow
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable, word_of
 from dpexec.engine.core.selected_rows import SelectedRows
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import tables
 from dpexec.engine.kernels.located import address
@@ -240,7 +241,10 @@ class CodeRun:
             at: position of the first time in ``stamps``.
         """
         for source in self.brought:
-            array = env[source.name]
+            try:
+                array = env[source.name]
+            except KeyError as error:  # a branch that did not run would have made it
+                raise BodyError(self._reader_of(source.name), env, error) from error
             if array is not source.seen():
                 self._bring(source, array, env)
         for at_word, number in self.numbers:
@@ -271,9 +275,12 @@ class CodeRun:
         try:
             source.update(self.words, array)
         except ValueError as error:
-            ops = (step.node.op for steps, _ in self.parts for step in steps)
-            reader = next(op for op in ops if op and source.name in op.input_arg_names)
-            raise BodyError(reader, env, error) from error
+            raise BodyError(self._reader_of(source.name), env, error) from error
+
+    def _reader_of(self, name: str) -> Operator:
+        """The first operator that reads a value from outside."""
+        ops = (step.node.op for steps, _ in self.parts for step in steps)
+        return next(op for op in ops if op and name in op.reads)
 
     def _refused(self, row: int, env: Env) -> None:
         """Raise the error of the operator that refused its values, which NumPy finds."""
@@ -287,6 +294,8 @@ class CodeRun:
             if isinstance(arguments[0], PythonRow):
                 arguments[0].raise_error(int(self.table[row, 1]) + 8)  # behind the function
             step.call(inner)  # type: ignore[arg-type]
+        except BodyError:
+            raise
         except Exception as error:
             raise BodyError(op, inner, error) from error
         raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")

@@ -21,7 +21,7 @@ from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, plain, result_of
 from dpexec.engine.compile.regions.step import Call
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.graph.ssa import OpNode
+from dpexec.engine.graph.ssa import OpNode, VarNode
 from dpexec.engine.ir.operator import Operator
 
 __all__ = ["LARGEST", "PythonRow", "may_be_row", "values_of"]
@@ -59,10 +59,18 @@ def may_be_row(node: OpNode) -> bool:
     return all(
         not var.readers
         if var.name in scopes
-        else before[var.name].writer is not None or stored[var.name].persistable
+        else _has_value(before[var.name]) or (var.name in stored and stored[var.name].persistable)
         for var in node.outputs
         if var.kind == "var"
     )
+
+
+def _has_value(var: VarNode) -> bool:
+    """Whether a variable has a value, whatever conditions hold."""
+    writer = var.writer
+    if writer is None:
+        return False
+    return writer.op is None or not writer.op.bodies or may_be_row(writer)
 
 
 def values_of(
@@ -95,6 +103,7 @@ def _is_function(op: Operator) -> bool:
         or known.ends_loops
         or known.grows
         or known.lazy
+        or known.leaves_out
         or known.own_state
         or known.rows_by_run
         or known.shapes_by_run
