@@ -20,6 +20,7 @@ from dpexec.engine.compile.regions.operands import (
 )
 from dpexec.engine.compile.regions.table import word_of
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations, shapes
@@ -32,43 +33,43 @@ __all__ = ["emit_branch"]
 
 def emit_branch(
     code: Code,
-    op: Operator,
+    node: OpNode,
     specs: Mapping[str, Spec],
     inputs: Mapping[str, AnyValue],
-    results: Mapping[str, AnyValue],
+    results: Mapping[str, Value],
 ) -> bool:
     """Emit the code of a branch.
 
     Args:
         code: takes the calls.
-        op: the operator whose block it is.
+        node: the operator.
         specs: of the values around the block.
         inputs: the values that the block reads or keeps, by name.
         results: the values that it may write, by name.
 
     Returns:
-        False, before anything is emitted, if the condition is more than one boolean, or an operator
-        of the block is no code or needs the number of rows.
+        False, before anything is emitted, if it is no branch, if the condition is more than one
+        boolean, or if an operator of the block is no code or needs the number of rows.
     """
-    conditions = op.inputs.get("Cond", ())
-    if len(conditions) != 1 or not op.attrs.get("is_scalar_condition"):
+    op = node.op
+    if op is None or not op.bodies or not op.attrs.get("is_scalar_condition"):
         return False
+    (condition,) = op.inputs["Cond"]
     around = {name: value for name, value in inputs.items() if isinstance(value, Value)}
-    outs = {name: value for name, value in results.items() if isinstance(value, Value)}
     body = _Body(specs, around)
     if len(around) < len(inputs) or not all(body.take(each) for each in op.bodies[0].ops):
         return False
-    if not all(body.store(name, out) for name, out in outs.items()):
+    if not all(body.store(name, out) for name, out in results.items()):
         return False
     calls = body.calls()
     if calls is None:
         return False
-    for name, out in outs.items():
+    for name, out in results.items():
         shapes.move(code, around[name], out, (out.size,), (0, [1]), (0, [1]))
     if not calls:  # an empty case
         return True
     rounds = code.scratch(1, dtype=np.int64)
-    shapes.cast(code, [around[conditions[0]]], [rounds], {})
+    shapes.cast(code, [around[condition]], [rounds], {})
     Loop(calls, len(body.places)).emit(code, body.places, (rounds, code.scratch(1, 1)))
     return True
 
@@ -89,8 +90,11 @@ class _Body:
         self._specs, self._code = dict(specs), Code()
         self._operands = Operands(self._specs, (), {})
         # without their memory: its life is counted in calls of the code around
-        self._around = {replace(value, buffer=None): value for value in around.values()}
-        self._operands.made.update((value.name, value) for value in self._around)
+        given = {name: replace(value, buffer=None) for name, value in around.items()}
+        self._operands.made.update(given)
+        self._around: dict[Value | Constant, Value | Constant] = {
+            value: around[name] for name, value in given.items()
+        }
 
     def take(self, op: Operator) -> bool:
         """Add the calls of an operator; False if it is no code."""

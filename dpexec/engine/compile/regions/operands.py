@@ -78,7 +78,7 @@ class Operands:
 
     def of_python(
         self, op: Operator, brought: Brought
-    ) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+    ) -> tuple[dict[str, AnyValue], dict[str, Value]] | None:
         """The values that an operator without a lowering reads and computes, by name.
 
         Args:
@@ -97,7 +97,7 @@ class Operands:
 
     def of_names(
         self, reads: Iterable[str], writes: Iterable[str], brought: Brought
-    ) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+    ) -> tuple[dict[str, AnyValue], dict[str, Value]] | None:
         """Like :meth:`of_python`, for a branch.
 
         Args:
@@ -111,7 +111,7 @@ class Operands:
 
     def _for_python(
         self, inputs: Iterable[AnyValue | None], results: Iterable[AnyValue | None]
-    ) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+    ) -> tuple[dict[str, AnyValue], dict[str, Value]] | None:
         found: dict[str, AnyValue] = {}
         for value in inputs:
             if value is None or isinstance(value, Ragged) or value.size == 0:
@@ -119,7 +119,7 @@ class Operands:
             if isinstance(value, Offsets) and self.specs[value.name].rank > 1:
                 return None  # code knows the finest level only
             found[value.name] = value
-        made: dict[str, AnyValue] = {}
+        made: dict[str, Value] = {}
         for value in results:
             if not isinstance(value, Value) or value.size == 0:
                 return None

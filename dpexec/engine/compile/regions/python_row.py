@@ -19,18 +19,21 @@ import numpy as np
 
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, plain, result_of
-from dpexec.engine.compile.regions.step import Call
+from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.graph.ssa import OpNode, VarNode
 from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.sizes import at_most
+from dpexec.engine.kernels.in_python import in_python
+from dpexec.engine.kernels.lowering import Code, Value
 
-__all__ = ["LARGEST", "PythonRow", "may_be_row", "values_of"]
+__all__ = ["PythonRow", "emit_row", "may_be_row", "values_of"]
 
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _OF_STEP = frozenset(["before", "body", "calls", "rings", "share"])
 """Arguments of kernels that are more than inputs, attributes and random numbers."""
 _BRANCHES = ("conditional_block", "conditional_block_infer")
-LARGEST = 2**20
+_LARGEST = 2**20
 """The most bytes of results: a copy of as many takes 0.1 ms, and as much is what a row saves."""
 _ANY = Shard()
 _VIEWS = 16
@@ -75,7 +78,7 @@ def _has_value(var: VarNode) -> bool:
 
 def values_of(
     node: OpNode, operands: Operands, brought: Brought
-) -> tuple[dict[str, AnyValue], dict[str, AnyValue]] | None:
+) -> tuple[dict[str, AnyValue], dict[str, Value]] | None:
     """The values that a node reads and computes, by name; None if one is not for code.
 
     Args:
@@ -112,6 +115,25 @@ def _is_function(op: Operator) -> bool:
     )
 
 
+def emit_row(
+    code: Code, step: Step, inputs: Mapping[str, AnyValue], results: Mapping[str, Value]
+) -> bool:
+    """Emit the call of a step's kernel; False, before anything is emitted, for large results.
+
+    Args:
+        code: takes the call.
+        step: of a node for which :func:`may_be_row` holds.
+        inputs: the values that it reads, by name.
+        results: the values that it computes, by name.
+    """
+    if sum(at_most(result.nbytes) for result in results.values()) > _LARGEST:
+        return False
+    op, call = step.node.op, step.call
+    row = PythonRow(call, inputs, results, op is not None and op.definition.is_random)
+    code.emit(in_python, row, *row.arguments)
+    return True
+
+
 class PythonRow:
     """The call of an operator's kernel from a row of code.
 
@@ -128,9 +150,9 @@ class PythonRow:
 
     def __init__(
         self,
-        call: Call,
+        call: Call | CollectiveCall,
         inputs: Mapping[str, AnyValue],
-        results: Mapping[str, AnyValue],
+        results: Mapping[str, Value],
         random: bool,
     ) -> None:
         self._work = _Work(call, inputs, results, random)
@@ -169,9 +191,9 @@ class _Work:
 
     def __init__(
         self,
-        call: Call,
+        call: Call | CollectiveCall,
         inputs: Mapping[str, AnyValue],
-        results: Mapping[str, AnyValue],
+        results: Mapping[str, Value],
         random: bool,
     ) -> None:
         self.inputs, self.results = inputs, results
@@ -206,7 +228,7 @@ class _Work:
         for name, value in self.inputs.items():
             env[name] = result_of(value, [next(arrays) for _ in value.parts])
         with np.errstate(all="ignore"):
-            self._call(env)
+            self._call(env)  # type: ignore[arg-type]  # of a node of one device
             for name in self.results:
                 _fill(name, next(arrays), env.get(name))
 
@@ -237,7 +259,7 @@ def _run(work: _Work, words: int) -> int:
 def _at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The memory at an address as an array."""
     nbytes = math.prod(shape) * dtype.itemsize
-    memory = (ctypes.c_byte * nbytes).from_address(address)
+    memory: Any = (ctypes.c_byte * nbytes).from_address(address)
     return np.ndarray(shape, dtype, memory)
 
 

@@ -15,7 +15,7 @@ from dpexec.engine.compile.regions.branch_row import emit_branch
 from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
 from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, attributes_of
-from dpexec.engine.compile.regions.python_row import LARGEST, PythonRow, may_be_row, values_of
+from dpexec.engine.compile.regions.python_row import emit_row, may_be_row, values_of
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.graph.ssa import OpNode
@@ -23,7 +23,6 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations
-from dpexec.engine.kernels.in_python import in_python
 from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Packed, Value, flat
 from dpexec.engine.kernels.machine import Kernel
 
@@ -193,16 +192,12 @@ class TaskCode:
         values = values_of(step.node, self.operands, brought)
         if values is None:
             return False
-        op, first = step.node.op, len(self.code.calls)
-        assert op is not None
+        first = len(self.code.calls)
         inputs = {name: self._plain(value) for name, value in values[0].items()}
-        results = values[1]
-        if not op.bodies or not emit_branch(self.code, op, self.operands.specs, inputs, results):
-            if sum(at_most(result.nbytes) for result in results.values()) > LARGEST:
-                return False
-            row = PythonRow(step.call, inputs, results, op.definition.is_random)
-            self.code.emit(in_python, row, *row.arguments)
-        self._took([step], first, brought, results.values())
+        is_branch = emit_branch(self.code, step.node, self.operands.specs, inputs, values[1])
+        if not is_branch and not emit_row(self.code, step, inputs, values[1]):
+            return False
+        self._took([step], first, brought, values[1].values())
         return True
 
     def _emitted(
