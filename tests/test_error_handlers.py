@@ -15,6 +15,7 @@ HANDS_ON = {
     "dpexec/engine/cluster/worker/gang.py::obey": "the client, and the other members",
     "dpexec/engine/cluster/worker/resident.py::_outcome": "the client",
     "dpexec/engine/cluster/worker/telling.py::copy_to_send": "the client, in words if it must be",
+    "dpexec/engine/compile/regions/python_row.py::_run": "who runs the code, through C",
     "dpexec/engine/dask/plugins.py::install": "the caller, as words: it came from the scheduler",
     "dpexec/engine/exchange/nccl.py::call": "the thread that waits for the result",
     "dpexec/engine/executors/steps_elsewhere.py::_outcome": "the worker whose task is the step",

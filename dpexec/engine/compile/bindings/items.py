@@ -165,9 +165,8 @@ class Items:
         if task.device not in self._here:
             self._ends[task.id] = []
             return
-        moved: dict[int, np.ndarray[Any, Any]] = {}
-        for code in codes if self._slots else ():
-            moved.update(self._moved(task.device, code))
+        found = [self._moved(task.device, code) for code in codes if self._slots]
+        moved = {number: slot for slots in found for number, slot in slots.items()}
         for code in codes:
             self._take_code(task, task.device, code, moved)
 

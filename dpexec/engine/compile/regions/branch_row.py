@@ -16,7 +16,7 @@ from dpexec.engine.compile.regions.operands import (
     AnyValue,
     Brought,
     Operands,
-    attributes_of,
+    emitted,
 )
 from dpexec.engine.compile.regions.table import word_of
 from dpexec.engine.core.errors import EnforceNotMet
@@ -111,7 +111,7 @@ class _Body:
         if inputs is None or outputs is None or nothing:
             return False
         self._operands.made.update((value.name, value) for value in flat(outputs))
-        return lower(self._code, inputs, outputs, attributes_of(op, lower)) is not False
+        return emitted(self._code, lower, op, inputs, outputs)
 
     def store(self, name: str, out: Value) -> bool:
         """Copy what the block writes; False if it lies in another order."""

@@ -15,11 +15,20 @@ from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.opdef import Slot
-from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.spec import Spec
-from dpexec.engine.kernels.lowering import Buffer, Lowering, Offsets, Ragged, Sparse, Value, flat
+from dpexec.engine.kernels.lowering import (
+    Buffer,
+    Code,
+    Lowering,
+    Offsets,
+    Ragged,
+    Sparse,
+    Value,
+    flat,
+)
 
-__all__ = ["AnyValue", "Brought", "Operands", "attributes_of", "is_array", "plain", "result_of"]
+__all__ = ["AnyValue", "Brought", "Operands", "emitted", "is_array", "plain", "result_of"]
 
 AnyValue = Value | Sparse | Ragged
 Brought = ChainMap[str, AnyValue]
@@ -232,8 +241,29 @@ def result_of(value: AnyValue, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
 
 
-def attributes_of(op: Operator, lower: Lowering) -> dict[str, Any]:
-    """The keyword arguments with which a lowering of an operator is called."""
+def emitted(
+    code: Code, lower: Lowering, op: Operator, inputs: list[Any], outputs: list[Any]
+) -> bool:
+    """Emit the calls of an operator; False if NumPy must run it.
+
+    Args:
+        code: takes the calls.
+        lower: the lowering of its type.
+        op: the operator.
+        inputs: its values per slot.
+        outputs: the values that it computes, per slot.
+
+    Raises:
+        EnforceNotMet: its attributes have wrong types or values, as in a damaged model.
+    """
+    try:
+        return lower(code, inputs, outputs, _attributes_of(op, lower)) is not False
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"inputs or attributes do not fit: {error}"
+        raise op_error(op, problem, op.input_specs()) from error
+
+
+def _attributes_of(op: Operator, lower: Lowering) -> dict[str, Any]:
     attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
     if "rng" in attrs:
         attrs["rng"] = random_stream(op)

@@ -14,16 +14,16 @@ from dpexec.engine.compile.regions.arena import places_for
 from dpexec.engine.compile.regions.branch_row import emit_branch
 from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
-from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, attributes_of
+from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, emitted
 from dpexec.engine.compile.regions.python_row import emit_row, may_be_row, values_of
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.graph.ssa import OpNode
-from dpexec.engine.ir.operator import Operator, op_error
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.sizes import Counts, at_most
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels import implementations
-from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Lowering, Packed, Value, flat
+from dpexec.engine.kernels.lowering import Argument, Buffer, Code, Packed, Value, flat
 from dpexec.engine.kernels.machine import Kernel
 
 __all__ = ["TaskCode"]
@@ -153,7 +153,7 @@ class TaskCode:
         if lower is None or inputs is None:
             return False
         with self.code.along(**along):
-            return self._emitted(lower, op, inputs, outputs)
+            return emitted(self.code, lower, op, inputs, outputs)
 
     def _lower(self, step: Step, number: int) -> bool:
         op, does = step.node.op, step.node.does
@@ -177,7 +177,7 @@ class TaskCode:
             for value in flat(inputs)
             if value.buffer is not None and self._dies(value.buffer, number)
         }
-        if not self._emitted(lower, op, inputs, outputs):
+        if not emitted(self.code, lower, op, inputs, outputs):
             if len(self.code.calls) != first:
                 raise AssertionError(f"the lowering of {op.type} declined too late")
             return False
@@ -199,20 +199,6 @@ class TaskCode:
             return False
         self._took([step], first, brought, values[1].values())
         return True
-
-    def _emitted(
-        self, lower: Lowering, op: Operator, inputs: list[Any], outputs: list[Any]
-    ) -> bool:
-        """Emit the calls of an operator; False if NumPy must run it.
-
-        Raises:
-            EnforceNotMet: its attributes have wrong types or values, as in a damaged model.
-        """
-        try:
-            return lower(self.code, inputs, outputs, attributes_of(op, lower)) is not False
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            problem = f"inputs or attributes do not fit: {error}"
-            raise op_error(op, problem, op.input_specs()) from error
 
     def _dies(self, buffer: Buffer, number: int) -> bool:
         """Whether nobody reads a buffer after a certain step of the task."""

@@ -88,7 +88,9 @@ class Trained:
     @property
     def whole_steps(self):
         code = self.program._engine.runner.code
-        return [] if code is None else [made for made in code.by_binding.values() if made is not None]
+        return (
+            [] if code is None else [made for made in code.by_binding.values() if made is not None]
+        )
 
     def state(self):
         variables = [v.name for v in self.main.list_vars() if v.persistable]
