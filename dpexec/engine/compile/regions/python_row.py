@@ -73,7 +73,10 @@ def _has_value(var: VarNode) -> bool:
     writer = var.writer
     if writer is None:
         return False
-    return writer.op is None or not writer.op.bodies or may_be_row(writer)
+    op = writer.op
+    if op is None or not (op.bodies or op.definition.leaves_out):
+        return True
+    return may_be_row(writer)
 
 
 def values_of(
