@@ -92,6 +92,7 @@ class OpFacts:
         by_executor: no kernel runs: the executor itself does what the operator stands for.
         acts: running it has a side effect, such as writing a file.
         repeats: for a loop, the input slot that is looked at before every round of its block.
+        branches: whether it runs its block once, if a condition holds, and else not at all.
         hands_on: whether it hands the variables of ``X`` to the operators of its block, and does
             nothing else with them.
         stacks: whether its outputs are what the rounds of its block make, stacked.
@@ -164,6 +165,7 @@ class OpFacts:
     leaves_out: bool = False
     acts: bool = False
     repeats: str = ""
+    branches: bool = False
     hands_on: bool = False
     stacks: bool = False
     passes: Passing | None = None

@@ -38,8 +38,7 @@ def fill_constant(
     """One pass."""
     if number is not None or tensor is not None or parts or not known(out):
         return False
-    text = "" if out.dtype == "bool" else str_value
-    clear(code, out, text or value)  # the text has all digits of an integer
+    clear(code, out, str_value or value)  # the text has all digits of an integer
 
 
 @lowering("assign_value")

@@ -109,7 +109,7 @@ def duplicate(code: Code, x: Value, out: Value) -> bool:
 def clear(code: Code, out: Value, value: Any = 0) -> None:
     """Fill an array with a number, or with the result of a function that runs call first."""
     if not callable(value):
-        value = bool(value) if out.dtype == "bool" else value
+        value = float(value) != 0 if out.dtype == "bool" else value
         value = float(value) if out.dtype.name == "float32" else int(value)
     code.emit(_FILLS[out.dtype.name], out.size, out, value)
 

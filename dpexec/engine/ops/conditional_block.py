@@ -41,6 +41,7 @@ def _holds(conditions: Sequence[Any], inputs: Sequence[Any], is_scalar: bool) ->
     infer=_infer,
     attrs={"skip_eager_deletion_vars": []},
     lazy=True,
+    branches=True,
 )
 def conditional_block(
     xp: Any,
@@ -74,6 +75,7 @@ def conditional_block(
     infer=_infer,
     attrs={"skip_eager_deletion_vars": []},
     lazy=True,
+    branches=True,
     no_grad=True,
 )
 def conditional_block_infer(

@@ -208,8 +208,24 @@ def _sentences(fluid, spec, rng):
     }
 
 
+def _layers(fluid, spec):
+    layers = fluid.layers
+    x = fluid.data("x", [None, 784])
+    label = fluid.data("y", [None, 1], "int64")
+    guess = layers.fc(layers.fc(x, 200, act="relu"), 10, act="softmax")
+    return layers.mean(layers.cross_entropy(guess, label))
+
+
+def _digits(fluid, spec, rng):
+    return {
+        "x": rng.rand(spec["batch"], 784).astype("float32"),
+        "y": rng.randint(0, 10, (spec["batch"], 1)).astype("int64"),
+    }
+
+
 NETS = {
     **images.NETS,
+    "layers": (_layers, _digits),
     "deepfm": (_deepfm, _clicks),
     "recommender": (_recommender, _movies),
     "stacked lstmp": (_stacked, _frames),

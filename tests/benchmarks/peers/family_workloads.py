@@ -14,6 +14,7 @@ WORKLOADS = {
     "mobile": dict(COMMON, net="depthwise", batch=16, optimizer="momentum"),
     "pixels": dict(COMMON, net="dilated", batch=4, optimizer="momentum"),
     "translate": dict(COMMON, net="encoder decoder", batch=16, words=4000),
+    "digits": dict(COMMON, net="layers", batch=64, schedule=True),
 }
 TITLES = {
     "gan": "GAN: transposed convolutions and batch norm, through a discriminator; batch 32, Adam",
@@ -28,4 +29,5 @@ TITLES = {
     "mobile": "depthwise and grouped convolutions with batch norm; batch 16, Momentum",
     "pixels": "segmentation: dilated convolutions, resize_bilinear; batch 4, Momentum",
     "translate": "transformer of 2 + 2 layers, label smoothing; batch 16, Adam",
+    "digits": "784-200-10, a rate by linear_lr_warmup and piecewise_decay; batch 64, Adam",
 }

@@ -159,6 +159,9 @@ def declare(batch):
 
 def optimizer():
     rate = request.spec["rate"]
+    if request.spec.get("schedule"):
+        steps = fluid.layers.piecewise_decay([1000, 2000], [rate, rate / 2, rate / 10])
+        rate = fluid.layers.linear_lr_warmup(steps, 100, 0.0, rate)
     if request.spec["optimizer"] == "adam":
         return fluid.optimizer.Adam(rate)
     if request.spec["optimizer"] == "momentum":

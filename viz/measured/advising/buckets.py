@@ -19,6 +19,7 @@ _SMALLEST = 0.25
 _SLOW = 1e9
 """Bytes a second that are moved at least; the rest of the time does not depend on them."""
 
+_FUSED = "fused_all_reduce"  # as the pass of that name calls its collectives
 _SIZE = "FLAGS_fuse_parameter_memory_size (in MB, before the program is compiled)"
 
 
@@ -97,8 +98,8 @@ def _as_one(replay: Replay, fixed: float) -> float:
 
 def _remedy(schedule: Schedule) -> str:
     names = {node["name"] for node in schedule.facts.nodes} if schedule.facts else set()
-    if "all_reduce" not in names | {name.removeprefix("fused_") for name in names}:
-        return f"AllReduce mode joins them, with fuse_all_reduce_ops and {_SIZE}"
-    if "fused_all_reduce" in names:
+    if _FUSED in names:
         return f"{_SIZE} makes fewer and larger ones"
+    if _FUSED.removeprefix("fused_") not in names:
+        return f"AllReduce mode joins them, with fuse_all_reduce_ops and {_SIZE}"
     return f"BuildStrategy.fuse_all_reduce_ops = True joins those of a layer, {_SIZE} more of them"

@@ -138,7 +138,12 @@ class Recovery:
             gone,
         )
 
-    def making(self, action: Callable[[], _T], set_anew: Callable[[], bool]) -> _T:
+    def making(
+        self,
+        action: Callable[[], _T],
+        set_anew: Callable[[], bool],
+        lost: WorkerLostError | None = None,
+    ) -> _T:
         """:meth:`surviving` for steps, which may begin with variables of the user's scope.
 
         The user may have set them before anybody has noticed that state was lost, as after
@@ -147,12 +152,13 @@ class Recovery:
         Args:
             action: makes the steps; restarts the replicas if their state is lost.
             set_anew: whether the scope has all that steps wrote.
+            lost: the error of an earlier call.
 
         Raises:
             StateLostError: the state is lost, and the user has not set all of it.
         """
         try:
-            return self.surviving(action)
+            return self.surviving(action, lost)
         except StateLostError:
             if not set_anew():
                 raise

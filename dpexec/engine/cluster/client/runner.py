@@ -297,7 +297,8 @@ class ClusterRunner:
         def rest() -> StepOutcome:
             nonlocal done
             done += recovery.made_before_failure()
-            if begun is None:  # variables that were set after an order are for later steps
+            # variables that were set after an order are for later steps
+            if begun is None or recovery.lost is not None:
                 self._get_ready(bindings, fed)
             while True:
                 end = done + self._runner.together(bindings[done:])
@@ -314,7 +315,7 @@ class ClusterRunner:
                     made, lost = self._finished(begun)
                     done += made.done
                     if lost is not None:
-                        made = recovery.surviving(rest, lost)
+                        made = recovery.making(rest, self.variables.none_computed, lost)
             except BaseException as failed:
                 recovery.see_what_was_made(failed)
                 done += recovery.made_before_failure()

@@ -70,6 +70,10 @@ class Variables:
         """Whether the user's scope has all that workers have: the user has set what steps wrote."""
         return not any(self._has(name) for name in self._computed)
 
+    def none_computed(self) -> bool:
+        """Whether the user's scope has all that workers have, as steps write nothing."""
+        return not self._computed
+
     def take(self, plans: Iterable[Plan]) -> None:
         """Send variables that the user or another engine set to the workers that use them.
 

@@ -52,7 +52,7 @@ def emit_branch(
         boolean, or if an operator of the block is no code or needs the number of rows.
     """
     op = node.op
-    if op is None or not op.bodies or not op.attrs.get("is_scalar_condition"):
+    if op is None or not op.definition.branches or not op.attrs.get("is_scalar_condition"):
         return False
     (condition,) = op.inputs["Cond"]
     around = {name: value for name, value in inputs.items() if isinstance(value, Value)}

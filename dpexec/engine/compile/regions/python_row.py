@@ -32,7 +32,6 @@ __all__ = ["PythonRow", "emit_row", "may_be_row", "values_of"]
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _OF_STEP = frozenset(["before", "body", "calls", "rings", "share"])
 """Arguments of kernels that are more than inputs, attributes and random numbers."""
-_BRANCHES = ("conditional_block", "conditional_block_infer")
 _LARGEST = 2**20
 """The most bytes of results: a copy of as many takes 0.1 ms, and as much is what a row saves."""
 _ANY = Shard()
@@ -52,7 +51,7 @@ def may_be_row(node: OpNode) -> bool:
     op = node.op
     if op is None or not node.does.computes:
         return False
-    if op.type not in _BRANCHES:
+    if not op.definition.branches:
         return _is_function(op)
     inner = [each for each in op.with_inner() if each is not op]
     if any(not _is_function(each) or each.definition.is_random for each in inner):
@@ -91,7 +90,7 @@ def values_of(
     """
     op = node.op
     assert op is not None
-    if op.type not in _BRANCHES:
+    if not op.definition.branches:
         return operands.of_python(op, brought)
     scopes = op.outputs.get("Scope", ())
     reads, writes = (
