@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dpexec.engine.kernels.generate import compiled
-from dpexec.engine.kernels.lowering import Code, Lowering, Value, lowering
+from dpexec.engine.kernels.lowering import Code, Value, lowering
 
 _KINDS = {"float32": "Floats", "int32": "Words", "int64": "Integers", "bool": "Octets"}
 _COMPARE = """\
@@ -45,8 +45,8 @@ _RESULTS = {
 }
 
 
-def _comparison(name: str, symbol: str) -> Lowering:
-    """The lowering of a comparison: y has the shape of x, or that of some of its dimensions."""
+def _comparison(name: str, symbol: str) -> None:
+    """Declare the lowering of a comparison; y has the shape of x, or of some dimensions of it."""
     kernels = {
         dtype: compiled(
             f"{name}_{kind}",
@@ -70,8 +70,6 @@ def _comparison(name: str, symbol: str) -> Lowering:
         code.emit(kernel, *sizes, x, y, out)
         return True
 
-    return compare
-
 
 def _repeats(x: Value, y: Value, axis: int) -> tuple[int, int, int] | None:
     """How often y repeats in x, its size, and how often each element repeats; None: otherwise."""
@@ -86,8 +84,8 @@ def _repeats(x: Value, y: Value, axis: int) -> tuple[int, int, int] | None:
     return math.prod(x.shape[:first]), y.size, math.prod(x.shape[end:])
 
 
-def _logic(name: str, result: str) -> Lowering:
-    """The lowering of an operator on two booleans."""
+def _logic(name: str, result: str) -> None:
+    """Declare the lowering of an operator on two booleans."""
     kernel = compiled(name, _LOGIC.format(name=name, result=result))
 
     @lowering(name)
@@ -98,11 +96,11 @@ def _logic(name: str, result: str) -> Lowering:
         code.emit(kernel, x.size, x, y, out)
         return True
 
-    return combine
 
-
-comparisons = [_comparison(name, symbol) for name, symbol in _COMPARISONS.items()]
-logic = [_logic(name, result) for name, result in _RESULTS.items()]
+for _name, _symbol in _COMPARISONS.items():
+    _comparison(_name, _symbol)
+for _name, _result in _RESULTS.items():
+    _logic(_name, _result)
 _NOT = compiled("logical_not", _LOGIC.format(name="logical_not", result="x[i] == 0"))
 
 

@@ -12,12 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpexec.engine.compile.regions.operands import (
-    AnyValue,
-    Brought,
-    Operands,
-    emitted,
-)
+from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, emitted
 from dpexec.engine.compile.regions.table import word_of
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.graph.ssa import OpNode

@@ -27,7 +27,7 @@ from dpexec.engine.ir.sizes import at_most
 from dpexec.engine.kernels.in_python import in_python
 from dpexec.engine.kernels.lowering import Code, Value
 
-__all__ = ["PythonRow", "emit_row", "may_be_row", "values_of"]
+__all__ = ["KernelCall", "PythonRow", "emit_row", "values_of"]
 
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 _OF_STEP = frozenset(["before", "body", "calls", "rings", "share"])
@@ -39,14 +39,14 @@ _VIEWS = 16
 """How many places of an array are remembered: more come only with new sizes."""
 
 
-def may_be_row(node: OpNode) -> bool:
+def _may_be_row(node: OpNode) -> bool:
     """Whether the work of a node depends on inputs, attributes and random numbers alone.
 
     A branch may be a row if gradients need nothing of it, and all that it writes has a value
     already, which it keeps if its condition does not hold.
 
     Args:
-        node: of an operator without a lowering, or with one that declines.
+        node: the node.
     """
     op = node.op
     if op is None or not node.does.computes:
@@ -75,21 +75,25 @@ def _has_value(var: VarNode) -> bool:
     op = writer.op
     if op is None or not (op.bodies or op.definition.leaves_out):
         return True
-    return may_be_row(writer)
+    return _may_be_row(writer)
 
 
 def values_of(
     node: OpNode, operands: Operands, brought: Brought
 ) -> tuple[dict[str, AnyValue], dict[str, Value]] | None:
-    """The values that a node reads and computes, by name; None if one is not for code.
+    """The values that a node reads and computes, by name.
 
     Args:
-        node: for which :func:`may_be_row` holds.
+        node: of an operator without a lowering, or with one that declines.
         operands: the values of its task.
         brought: values that come from outside; gets those that the operator reads.
+
+    Returns:
+        None if it cannot be a row, or if code cannot work on one of the values.
     """
     op = node.op
-    assert op is not None
+    if op is None or not _may_be_row(node):
+        return None
     if not op.definition.branches:
         return operands.of_python(op, brought)
     scopes = op.outputs.get("Scope", ())
@@ -124,14 +128,15 @@ def emit_row(
 
     Args:
         code: takes the call.
-        step: of a node for which :func:`may_be_row` holds.
+        step: of a node that :func:`values_of` has values for.
         inputs: the values that it reads, by name.
         results: the values that it computes, by name.
     """
     if sum(at_most(result.nbytes) for result in results.values()) > _LARGEST:
         return False
-    op, call = step.node.op, step.call
-    row = PythonRow(call, inputs, results, op is not None and op.definition.is_random)
+    op = step.node.op
+    random = op is not None and op.definition.is_random
+    row = PythonRow(KernelCall(step.call, inputs, results, random))
     code.emit(in_python, row, *row.arguments)
     return True
 
@@ -144,23 +149,14 @@ class PythonRow:
     address and shape of each array of the inputs, and of the results.
 
     Args:
-        call: the bound operator.
-        inputs: the values that it reads, by name.
-        results: the values that it computes, by name.
-        random: whether its kernel draws random numbers.
+        work: what the function does.
     """
 
-    def __init__(
-        self,
-        call: Call | CollectiveCall,
-        inputs: Mapping[str, AnyValue],
-        results: Mapping[str, Value],
-        random: bool,
-    ) -> None:
-        self._work = _Work(call, inputs, results, random)
+    def __init__(self, work: KernelCall) -> None:
+        self._work = work
         # a partial of another object: a method would make a circle, which only Python's search
         # for circles frees
-        self._function = _C_FUNCTION(functools.partial(_run, self._work))
+        self._function = _C_FUNCTION(functools.partial(_run, work))
         self._address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
     def __int__(self) -> int:
@@ -184,10 +180,17 @@ class PythonRow:
             raise error
 
 
-class _Work:
-    """What the C function does; the arguments are those of :class:`PythonRow`.
+class KernelCall:
+    """The call of an operator's kernel on the memory of its values.
+
+    Args:
+        call: the bound operator.
+        inputs: the values that it reads, by name.
+        results: the values that it computes, by name.
+        random: whether its kernel draws random numbers.
 
     Attributes:
+        inputs, results: as given.
         errors: why rows ended the code, by the address of their words: devices share code.
     """
 
@@ -248,7 +251,7 @@ class _Work:
         return found
 
 
-def _run(work: _Work, words: int) -> int:
+def _run(work: KernelCall, words: int) -> int:
     """The C function: 0, or 1 if the kernel raises, which ends the code."""
     try:
         work.run(words)

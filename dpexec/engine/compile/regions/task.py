@@ -15,7 +15,7 @@ from dpexec.engine.compile.regions.branch_row import emit_branch
 from dpexec.engine.compile.regions.code_run import CodeMemory, CodeRun, Layout, Piece
 from dpexec.engine.compile.regions.epilogues import Pair, emit_joined, joins
 from dpexec.engine.compile.regions.operands import AnyValue, Brought, Operands, emitted
-from dpexec.engine.compile.regions.python_row import emit_row, may_be_row, values_of
+from dpexec.engine.compile.regions.python_row import emit_row, values_of
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.graph.ssa import OpNode
@@ -186,7 +186,7 @@ class TaskCode:
 
     def _call_python(self, step: Step) -> bool:
         """Let a row of code call the kernel of an operator that has no lowering for its values."""
-        if not self._rows or not may_be_row(step.node):
+        if not self._rows:
             return False
         brought = self._brought()
         values = values_of(step.node, self.operands, brought)

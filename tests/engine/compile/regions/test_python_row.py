@@ -9,7 +9,7 @@ import pytest
 import dpexec as fluid
 from dpexec import extend, layers
 from dpexec.engine import kernels
-from dpexec.engine.compile.regions.python_row import PythonRow
+from dpexec.engine.compile.regions.python_row import KernelCall, PythonRow
 from dpexec.engine.core.errors import EnforceNotMet
 from tests.engine.run.nets import AllReduce, Reduce, strategies
 
@@ -165,7 +165,7 @@ def test_rules_of_shapes_that_do_not_hold_are_an_error(halved):
 
 
 def test_a_row_is_freed_with_its_last_user():
-    row = PythonRow(lambda env: None, {}, {}, random=False)
+    row = PythonRow(KernelCall(lambda env: None, {}, {}, random=False))
     gone = weakref.ref(row)
     gc.disable()
     try:
