@@ -20,6 +20,20 @@ def _blas_libraries() -> Sequence[Any]:
     return [lib for lib in controllers if lib.user_api == "blas"]
 
 
+def _set_threads(library: Any, count: int) -> None:
+    """Set how many threads a library has, whichever of our threads calls.
+
+    From version 3.8 on threadpoolctl obeys only the first thread that set a number in OpenBLAS, and
+    ignores others without a word. Runs begin on any thread, and their bits depend on the limit.
+    """
+    clear = getattr(library, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+    library.set_num_threads(count)
+    if clear is not None:
+        clear(force=True)  # other users of threadpoolctl may set numbers, too
+
+
 class _KernelThreads:
     """The BLAS libraries' own threads, limited while at least one run goes on in the process."""
 
@@ -37,7 +51,7 @@ class _KernelThreads:
                 threads = lib.num_threads
                 if threads != 1:
                     self._before.append((lib, threads))
-                    lib.set_num_threads(1)
+                    _set_threads(lib, 1)
             return begun
 
     def end(self, run: weakref.ref[_Run]) -> None:
@@ -46,7 +60,7 @@ class _KernelThreads:
             self._runs.discard(run)
             if not self._runs:
                 for lib, threads in self._before:
-                    lib.set_num_threads(threads)
+                    _set_threads(lib, threads)
                 self._before.clear()
 
 

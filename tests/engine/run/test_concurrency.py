@@ -49,6 +49,21 @@ def test_limit_holds_again_when_somebody_lifted_it_during_a_run(library):
         assert library.num_threads == 1
 
 
+def test_limit_holds_for_runs_of_other_threads():
+    """threadpoolctl 3.8 and later obey one thread, the first that sets a number."""
+    libraries = kernel_threads._blas_libraries()
+
+    def limited():
+        with kernel_threads.one_kernel_thread():
+            return [library.num_threads for library in libraries]
+
+    before = [library.num_threads for library in libraries]
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        for pool in (first, second, first):
+            assert set(pool.submit(limited).result()) <= {1}
+            assert [library.num_threads for library in libraries] == before
+
+
 def test_failed_run_lifts_the_limit(library):
     with pytest.raises(ZeroDivisionError), kernel_threads.one_kernel_thread():
         raise ZeroDivisionError
