@@ -1,7 +1,8 @@
 """``python -m dpexec.ops``: the table of operators, and their differences from Paddle 1.8.5.
 
 ``coverage`` prints the operators, and which of Paddle's are missing and why; ``differences
-docs/differences.md`` regenerates the table of operators in that guide.
+docs/differences.md`` regenerates the table of operators in that guide; ``files
+dpexec/engine/ops/files.txt`` regenerates the index of their files.
 
 ``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
 fluid use, the most frequent first.
@@ -14,15 +15,15 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-import dpexec.engine.ops  # noqa: F401 - registers all operators
 from dpexec.engine.core.interrupts import quiet_ends
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef, SampleRng
 from dpexec.engine.kernels.implementations import backends_of
-from dpexec.engine.ops import _differences
+from dpexec.engine.ops import LAYER, _differences
 from dpexec.engine.ops._absent import ABSENT, here, paddle_types
+from dpexec.layers.ops import has_layer
 
-__all__ = ["coverage", "main", "missing", "tier1"]
+__all__ = ["coverage", "files", "main", "missing", "tier1"]
 
 
 def tier1() -> list[str]:
@@ -94,6 +95,25 @@ def coverage() -> str:
     return "\n".join(lines)
 
 
+def files() -> str:
+    """The index of the files of ``dpexec.engine.ops``: a line for each file with its types.
+
+    Returns:
+        The content of ``files.txt``.
+
+    Example:
+        >>> from dpexec import ops
+        >>> print(ops.files().splitlines()[0])
+        accuracy: accuracy
+    """
+    found: dict[str, list[str]] = {}
+    for type, definition in opdef.registered().items():
+        package, _, name = definition.module.rpartition(".")
+        if package == "dpexec.engine.ops":
+            found.setdefault(name, []).append(type + LAYER * has_layer(definition))
+    return "".join(f"{name}: {' '.join(found[name])}\n" for name in sorted(found))
+
+
 def _compared() -> list[str]:
     """Paddle 1.8.5's operators on CPUs: how many are here, and why the others are missing."""
     theirs, shared = paddle_types(), here()
@@ -148,9 +168,13 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("coverage", help="print the table of operators")
     differences = commands.add_parser("differences", help="write the table of differences")
     differences.add_argument("guide", type=Path, help="docs/differences.md")
+    listed = commands.add_parser("files", help="write the index of the files of operators")
+    listed.add_argument("index", type=Path, help="dpexec/engine/ops/files.txt")
     options = parser.parse_args(arguments)
     with quiet_ends():
-        if options.command == "differences":
+        if options.command == "files":
+            options.index.write_text(files(), encoding="utf-8")
+        elif options.command == "differences":
             _differences.update(options.guide)
         else:
             print(coverage())

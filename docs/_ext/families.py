@@ -243,7 +243,7 @@ FAMILIES = [
     Family("extend", "implementation lowering kernel Floats Integers Number Count"),
     Family("extend", "Pass OperatorPass SSAGraph Operators pairs fused"),
     Family("extend", "Kind Reduction Pass"),
-    Family("ops", "coverage tier1 missing main extend.op"),
+    Family("ops", "coverage files tier1 missing main extend.op"),
     Family("core", "create_paddle_predictor AnalysisConfig AnalysisPredictor NativeConfig "
                    "NativePaddlePredictor PaddlePredictor"),
     Family("core", "PaddleTensor PaddleBuf PaddleDType ZeroCopyTensor paddle_dtype_size "

@@ -14,6 +14,7 @@ Example:
     (-1, 3)
 """
 
+import sys as _sys
 from types import ModuleType
 from typing import Any
 
@@ -38,7 +39,6 @@ from dpexec.layers import (
     utils,  # noqa: F401  fluid's
 )
 from dpexec.layers import rnn as _rnn_module  # noqa: F401  its name is the function's, below
-from dpexec.layers.ops import *  # noqa: F403  first, as others write some of these out
 
 # isort: split
 from dpexec.layers.alignment import *  # noqa: F403
@@ -109,14 +109,14 @@ from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 from dpexec.layers.yolo import *  # noqa: F403
 
-__all__ = sorted(
+_written = [
     name
     for name, value in globals().items()
     if not (name.startswith("_") or isinstance(value, ModuleType))
     and value not in (Any, ModuleType, Variable)
-)
-
-_build_whole(globals(), __all__, __name__)
+]
+_build_whole(globals(), _written, __name__)
+__all__ = sorted({*_written, *ops.__all__})  # what is written out comes before what ops makes
 
 metric_op = metric  # fluid's name of the module
 
@@ -125,7 +125,7 @@ def _elsewhere(name: str) -> Any:
     """A layer accessed through its module in fluid, such as ``layers.nn.conv2d``."""
     if name not in __all__:
         raise _missing_name("dpexec.layers", name, __all__)
-    return globals()[name]
+    return getattr(_sys.modules[__name__], name)
 
 
 for _module in (
@@ -136,18 +136,30 @@ for _module in (
     loss,
     metric,
     nn,
-    ops,
     sequence_lod,
     tensor,
 ):
     vars(_module)["__getattr__"] = _elsewhere
 
 
+def _made_or_elsewhere(name: str) -> Any:
+    return ops.made[name] if name in ops.made else _elsewhere(name)
+
+
+vars(ops)["__getattr__"] = _made_or_elsewhere
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in ops.made:
+        return globals().setdefault(name, ops.made[name])
     if name in _KNOWN:
         raise _missing_name(__name__, name, __all__)
     count, hint = len(__all__), _similar(name, __all__)
     problem = f"layers.{name} is not supported: {count} are, see dir(layers){hint}"
     raise _see("a-name-that-is-not-there", AttributeError(problem))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

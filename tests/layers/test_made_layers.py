@@ -18,7 +18,7 @@ def x():
 @pytest.fixture
 def new_operator(monkeypatch):
     """An operator as a contributor adds it: one file, no layer."""
-    monkeypatch.setattr(opdef, "_registry", dict(opdef._registry))
+    monkeypatch.setattr(opdef, "_registry", {**opdef.registered()})
 
     @opdef.op("bend", inputs="X", outputs="Out", infer=opdef.same_as("X"), attrs={"fast": False})
     def bend(xp, x, *, knee=0.5, slope=2.0):

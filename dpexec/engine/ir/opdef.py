@@ -16,6 +16,7 @@ from typing import Any
 from dpexec.engine.core.dtypes import AttrType, VarType
 from dpexec.engine.core.errors import MissingKernelError, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
+from dpexec.engine.ir.library import Library, declaring_module
 from dpexec.engine.ir.opfacts import (
     INHERITED,
     OpFacts,
@@ -40,6 +41,8 @@ from dpexec.engine.ir.signature import (
     require_defaults,
     required_attributes,
     same_place,
+    with_defaults,
+    without_sequences,
 )
 from dpexec.engine.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require, same_as
 
@@ -96,6 +99,7 @@ class OpDef(OpFacts):
     kernel_arguments: frozenset[str] = frozenset()
     infer_arguments: frozenset[str] = frozenset()
     required: Mapping[str, AttrType | None] = field(default_factory=dict)
+    module: str = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the kernel: gradients and tests use the op by its name."""
@@ -254,7 +258,7 @@ class OpDef(OpFacts):
             if first is not None and isinstance(flow, Spec):
                 first = first.replace(lod_level=flow.lod_level)
             found = tuple(first if spec is None else spec for spec in like)
-            return tuple(map(_without_sequences, found)) if dense else found
+            return tuple(map(without_sequences, found)) if dense else found
 
         return infer
 
@@ -288,6 +292,7 @@ class OpDef(OpFacts):
 
 
 _registry: dict[str, OpDef] = {}
+library = Library()  # of the types that nobody asked for yet
 
 
 def op(
@@ -339,11 +344,7 @@ def op(
             raise ValueError(f"operator {type} is declared twice")
         keywords = keyword_defaults(kernel)
         infer_keywords = keyword_defaults(infer) if infer else {}
-        defaults = dict(attrs or {})
-        for found in (infer_keywords, keywords):
-            for name, default in found.items():
-                if name not in RUNTIME_ARGUMENTS:
-                    defaults.setdefault(attribute_of(name), default)
+        defaults = with_defaults(attrs or {}, infer_keywords, keywords)
         definition = OpDef(
             type=type,
             inputs=parse_slots(inputs),
@@ -356,6 +357,7 @@ def op(
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
             required=required_attributes(defaults, kernel, infer),
+            module=declaring_module(),
             **facts,
         )
         _registry[type] = definition
@@ -364,16 +366,13 @@ def op(
     return decorate
 
 
-def _without_sequences(found: Any) -> Any:
-    """A spec, or the specs of a slot with many variables, without sequences."""
-    if isinstance(found, list):
-        return [spec.replace(lod_level=0) for spec in found]
-    return found and found.replace(lod_level=0)
-
-
 def find(type: str) -> OpDef | None:
     """The definition of an operator type, or None."""
-    return _registry.get(type)
+    definition = _registry.get(type)
+    if definition is None or library.loads:
+        library.load(type, _registry)
+        definition = _registry.get(type)
+    return definition
 
 
 def get(type: str) -> OpDef:
@@ -382,7 +381,7 @@ def get(type: str) -> OpDef:
     Raises:
         MissingKernelError: dpexec does not know it.
     """
-    definition = _registry.get(type)
+    definition = find(type)
     if definition is None:
         error = MissingKernelError(f'Operator "{type}" has not been registered.')
         error.add_note(f"{len(_registry)} operator types have{similar(type, _registry)}")
@@ -391,7 +390,8 @@ def get(type: str) -> OpDef:
 
 
 def registered() -> dict[str, OpDef]:
-    """All definitions by type, sorted."""
+    """All definitions by type, sorted; their files are imported."""
+    library.load_all()
     return dict(sorted(_registry.items()))
 
 

@@ -110,7 +110,9 @@ class OpFacts:
         capturable: whether a CUDA graph can replay its launches, since they neither read values on
             the host nor take any from it; or a function that decides this for one operator.
         fuses: whether its lowering consists of expressions, so that a ``fusion_group`` can take it.
-        merges: the operator of which it does several at once, with a list in every slot.
+        merges: the operator of which it does several at once, with a list in every slot; that
+            operator's ``merged_by`` names this one.
+        merged_by: the operator that does several of it at once.
         copies: whether ``Out`` equals ``X`` when both have the same type; or a function that
             decides this for one operator.
         folds: whether it works element by element with IEEE rounding, so that passes may evaluate
@@ -176,6 +178,7 @@ class OpFacts:
     capturable: bool | Callable[[Operator], bool] = False
     fuses: bool = False
     merges: str = ""
+    merged_by: str = ""
     copies: bool | Callable[[Operator], bool] = False
     folds: bool = False
     precision: Literal["white", "black", "gray"] | None = None

@@ -31,6 +31,8 @@ __all__ = [
     "require_defaults",
     "required_attributes",
     "same_place",
+    "with_defaults",
+    "without_sequences",
 ]
 
 Kernel = Callable[..., Any]
@@ -290,3 +292,25 @@ def double_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence
         {slot: made(slot) for slot in outputs},
         gradient.plain_attrs(),
     )
+
+
+def with_defaults(attrs: Mapping[str, Any], *keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with their defaults: those given, and the keyword arguments that are attributes.
+
+    Args:
+        attrs: attributes with defaults.
+        keywords: keyword arguments of functions, with defaults; the first that has a name counts.
+    """
+    defaults = dict(attrs)
+    for found in keywords:
+        for name, default in found.items():
+            if name not in RUNTIME_ARGUMENTS:
+                defaults.setdefault(attribute_of(name), default)
+    return defaults
+
+
+def without_sequences(found: Any) -> Any:
+    """A spec, or the specs of a slot with many variables, without sequences."""
+    if isinstance(found, list):
+        return [spec.replace(lod_level=0) for spec in found]
+    return found and found.replace(lod_level=0)

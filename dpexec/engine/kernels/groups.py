@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, TypeGuard
 
 from dpexec.engine.core.dtypes import as_var_type, to_numpy
-from dpexec.engine.ir.group_ops import GroupOp, group_ops
+from dpexec.engine.graph.group_ops import GroupOp, group_ops
 from dpexec.engine.ir.sizes import real
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.generate import Pointwise, Recorder, Reduction

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from dpexec.engine import kernels
-from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.ir import opdef
 from dpexec.engine.ir.signature import same_place
 
 __all__ = ["Backend", "backends_of", "claim", "find", "implementation", "kernel_of"]
@@ -151,7 +151,7 @@ def _load(package: str) -> None:
     """Import all modules of a package that were not imported yet."""
     if package not in _WITHOUT_NUMBA:
         kernels.load()
-    with Uninterrupted():  # repeating an interrupted import would register twice
+    with opdef.library.alone():  # the modules import files of operators
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if not module.ispkg and module.name != _COMPILER:
                 importlib.import_module(f"{package}.{module.name}")

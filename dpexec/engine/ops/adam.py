@@ -48,6 +48,7 @@ _SLOTS = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor?
     operand_ulps=2,
     capturable=True,
     updates="rows",
+    merged_by="fused_adam",
     flops=per_element("Param", 12),
 )
 def adam(

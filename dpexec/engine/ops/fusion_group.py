@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.engine.ir.group_ops import GroupOp, group_ops, written
+from dpexec.engine.graph.group_ops import GroupOp, group_ops, written
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.engine.ir.operator import Operator
 
@@ -89,7 +89,7 @@ def fusion_group(
     Args:
         xp: numpy or cupy.
         inputs: the input values, numbered from 0.
-        parts: the operators as JSON, see :class:`~dpexec.engine.ir.group_ops.GroupOp`.
+        parts: the operators as JSON, see :class:`~dpexec.engine.graph.group_ops.GroupOp`.
         results: the numbers of the values that are the outputs.
 
     Source: Paddle op ``fusion_group``, whose parts are a source text.

@@ -16,6 +16,7 @@ from dpexec.engine.ops._optimizers import MISSED, dense, drawn, optimizer, scala
     "momentum",
     "Param Grad Velocity LearningRate",
     "Param Velocity",
+    merged_by="fused_momentum",
     sparse=("Grad",),
     samples=lambda r: [
         Sample(

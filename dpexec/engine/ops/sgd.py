@@ -59,6 +59,7 @@ def _infer(param: Spec, rate: Spec, grad: Spec) -> Any:
     operand_ulps=2,
     capturable=True,
     updates="rows",
+    merged_by="fused_sgd",
     flops=per_element("Param", 2),
 )
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:

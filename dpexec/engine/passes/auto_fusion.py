@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.graph.group_ops import GroupOp, written
 from dpexec.engine.graph.operators import Operators, Uses
 from dpexec.engine.ir import roles
-from dpexec.engine.ir.group_ops import GroupOp, written
 from dpexec.engine.ir.operator import Operator
 
 __all__ = ["AutoFusion"]

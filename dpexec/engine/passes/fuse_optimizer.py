@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.graph.kinds import COMPUTE
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
-from dpexec.engine.ir import opdef, roles
+from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.passes.merging import merge, mergeable
 
@@ -26,15 +26,13 @@ class FuseOptimizer:
 
     def apply(self, graph: SSAGraph) -> bool:
         """Rewrite ``graph``; tell whether anything changed."""
-        merged = opdef.types_where(lambda definition: definition.merges)
-        fused = {opdef.get(type).merges: type for type in merged}
-        groups = mergeable((_kind(node, fused), node) for node in graph.ops)
-        return merge(graph, ((group, _fused(group, fused)) for group in groups))
+        groups = mergeable((_kind(node), node) for node in graph.ops)
+        return merge(graph, ((group, _fused(group)) for group in groups))
 
 
-def _kind(node: OpNode, fused: Mapping[str, str]) -> Hashable:
+def _kind(node: OpNode) -> Hashable:
     op = node.op
-    if op is None or op.type not in fused or not node.does.computes:
+    if op is None or not node.does.computes or not op.definition.merged_by:
         return None
     variables = op._variables([*op.inputs["Param"], *op.inputs["Grad"]])
     param, grad = (variables[op.inputs[slot][0]] for slot in ("Param", "Grad"))
@@ -46,12 +44,13 @@ def _kind(node: OpNode, fused: Mapping[str, str]) -> Hashable:
     return node.device, node.body, op.role, op.type, rate, param.dtype, filled, attrs
 
 
-def _fused(group: list[OpNode], fused: Mapping[str, str]) -> OpNode:
+def _fused(group: list[OpNode]) -> OpNode:
     last = group[-1]
     ops = [node.op for node in group if node.op is not None]
     first = ops[0]
     inputs = {slot: [n for op in ops for n in op.inputs[slot]] for slot in first.inputs}
     outputs = {slot: [n for op in ops for n in op.outputs[slot]] for slot in first.outputs}
     attrs = {**first.attrs, roles.ROLE_VAR: [name for op in ops for name in op.role_var]}
-    op = Operator(first.block, fused[first.type], inputs, outputs, attrs, first.callsite, False)
+    type = first.definition.merged_by
+    op = Operator(first.block, type, inputs, outputs, attrs, first.callsite, False)
     return OpNode(last.id, COMPUTE, op.type, last.device, last.role, op, last.body)

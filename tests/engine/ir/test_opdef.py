@@ -9,7 +9,7 @@ from dpexec.engine.ir.opdef import find, op, same_as
 @pytest.fixture(autouse=True)
 def own_operators(monkeypatch):
     """What a test declares is gone afterwards."""
-    monkeypatch.setattr(opdef, "_registry", dict(opdef._registry))
+    monkeypatch.setattr(opdef, "_registry", {**opdef.registered()})
 
 
 def declare(type, qualname, module="__main__"):

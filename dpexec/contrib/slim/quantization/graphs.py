@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "DEQUANTIZERS",
     "QUANTIZERS",
     "Insertion",
+    "Listed",
     "input_node",
     "inputs_of",
     "load",
@@ -51,6 +52,21 @@ def paired() -> list[str]:
     """Operators whose inputs can be quantized and dequantized at once."""
     found = types_where(lambda definition: "inputs" in definition.quantized)
     return [*found, "argmax"]  # which Paddle names, though its operator is arg_max
+
+
+class Listed:
+    """An attribute of a class: types of operators, listed when they are asked for.
+
+    Args:
+        types: lists them.
+    """
+
+    def __init__(self, types: Callable[[], list[str]]) -> None:
+        self._types = types
+
+    def __get__(self, instance: Any, owner: type) -> list[str]:
+        """The types."""
+        return self._types()
 
 
 def out_scaled(op: Operator) -> bool:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from dpexec.contrib.slim.quantization.graphs import (
     Insertion,
+    Listed,
     input_node,
     inputs_of,
     paired,
@@ -51,7 +52,7 @@ class AddQuantDequantPass:
         2
     """
 
-    _supported_quantizable_op_type: ClassVar = paired()
+    _supported_quantizable_op_type: ClassVar = Listed(paired)
     _activation_type: ClassVar = ["relu", "relu6", "leaky_relu", "tanh", "swish"]  # PaddleSlim's
 
     def __init__(

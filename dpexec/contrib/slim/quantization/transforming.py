@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.contrib.slim.quantization.graphs import (
     Insertion,
+    Listed,
     reads_no_weight,
     skipped,
     weighted,
@@ -76,7 +77,7 @@ class QuantizationTransformPass:
         2
     """
 
-    _supported_quantizable_op_type: ClassVar = weighted()
+    _supported_quantizable_op_type: ClassVar = Listed(weighted)
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.selected_rows import SelectedRows
-from dpexec.engine.ir.group_ops import GroupOp
+from dpexec.engine.graph.group_ops import GroupOp
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.elementwise import TOTAL
 from dpexec.engine.kernels.generate import Pointwise

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dpexec.engine.graph.group_ops import GroupOp, group_ops
 from dpexec.engine.ir import opdef
-from dpexec.engine.ir.group_ops import GroupOp, group_ops
 from dpexec.engine.kernels.gpu.generated.groups import Launches, launches
 from dpexec.engine.kernels.implementations import implementation
 
