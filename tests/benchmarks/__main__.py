@@ -81,8 +81,8 @@ def _complete(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
     options.replicas = options.replicas or (1 if on_gpus else 2)
     default = ",".join(GPU if on_gpus else ALL)
     against = default if options.against is None else options.against
-    bounds = ["torch-products", "torch-traffic"] if on_gpus else ["products", "torch-products"]
-    bounds += [] if on_gpus else ["traffic"]
+    bounds = ["products", "dpexec-products", "torch-products", "traffic"]
+    bounds = ["torch-products", "torch-traffic"] if on_gpus else bounds
     labels = ["dpexec", *against.split(","), *bounds]
     try:
         options.labels = installed(labels, options.replicas, options.device)

@@ -54,6 +54,7 @@ KINDS = {
     "tf": Kind("train_tensorflow.py", "function", "tensorflow"),
     "tf-mirrored": Kind("train_tensorflow.py", "mirrored", "tensorflow", parallel=True),
     "products": Kind("products.py", "numpy", "numpy"),
+    "dpexec-products": Kind("products.py", "dpexec", "dpexec", parallel=True),
     "traffic": Kind("products.py", "numpy traffic", "numpy"),
     "torch-products": Kind("products.py", "torch", "torch", devices=_BOTH),
     "torch-traffic": Kind("products.py", "traffic", "torch", devices=("gpu",)),

@@ -1,9 +1,10 @@
 """Only the matrix products of a workload: no step can be faster.
 
-Modes: ``numpy`` and ``torch`` say whose products; ``traffic`` and ``numpy traffic`` are the other
-bound: a copy that reads and writes as much as the update of the parameters must. Convolutions count
-as the products that im2col would give. All threads of the library work on one product after
-another.
+Modes: ``numpy``, ``torch`` and ``dpexec`` say whose products; ``traffic`` and ``numpy traffic`` are
+the other bound: a copy that reads and writes as much as the update of the parameters must.
+Convolutions count as the products that im2col would give. All threads of NumPy or PyTorch work on one
+product after another; with dpexec each replica multiplies its part of the batch. Which is fastest
+depends on the processor: a bound is the fastest of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import workloads
 
 request = harness.Request()
 BY_NUMPY = request.mode.startswith("numpy")
-if not BY_NUMPY:
+if not (BY_NUMPY or request.mode == "dpexec"):
     import torch
 
     torch.set_float32_matmul_precision("highest" if request.precision == "float32" else "high")
@@ -48,8 +49,33 @@ def calls():
     return made
 
 
+def program():
+    """The same products as a step of dpexec, whose replicas share the batch."""
+    import dpexec as fluid
+
+    part = {**request.spec, "batch": request.spec["batch"] // request.replicas}
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        block = main.global_block()
+        for m, k, n, times in workloads.products(part):
+            a, b = (
+                fluid.layers.create_parameter([times, *shape], "float32")
+                for shape in ((m, k), (k, n))
+            )
+            out = block.create_var(name=a.name + ".out", persistable=True)  # else nobody needs it
+            block.append_op("matmul", inputs={"X": a, "Y": b}, outputs={"Out": out})
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    places = fluid.cpu_places(request.replicas)
+    step = fluid.CompiledProgram(main).with_data_parallel(places=places)
+    return functools.partial(exe.run, step)
+
+
 def main():
-    made = calls()
+    if request.mode == "dpexec":
+        made = [program()]
+    else:
+        made = calls()
 
     def step(_):
         for call in made:
