@@ -2,9 +2,9 @@
 
 Modes: ``numpy``, ``torch`` and ``dpexec`` say whose products; ``traffic`` and ``numpy traffic`` are
 the other bound: a copy that reads and writes as much as the update of the parameters must.
-Convolutions count as the products that im2col would give. All threads of NumPy or PyTorch work on one
-product after another; with dpexec each replica multiplies its part of the batch. Which is fastest
-depends on the processor: a bound is the fastest of them.
+Convolutions count as the products that im2col would give. All threads of NumPy or PyTorch work on
+one product after another; with dpexec each replica multiplies its part of the batch. Which is
+fastest depends on the processor: a bound is the fastest of them.
 """
 
 from __future__ import annotations
