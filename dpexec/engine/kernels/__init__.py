@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -40,6 +39,8 @@ def libraries() -> dict[str, str]:
 
 @functools.cache
 def _version(package: str) -> str:
+    import importlib.metadata  # 10 ms, which only steps need
+
     return importlib.metadata.version(package)
 
 

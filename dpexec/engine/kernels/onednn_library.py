@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import weakref
 from typing import Any
 
@@ -31,6 +30,8 @@ _CPU, _IN_ORDER, _MOST_DIMENSIONS = 1, 1, 12
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
+    import importlib.metadata  # 10 ms, which only steps need
+
     try:
         files = importlib.metadata.files(_PACKAGE) or []
         found = next(str(file.locate()) for file in files if file.name == _FILE)

@@ -8,7 +8,7 @@ too, but all files are imported for that.
 
 import functools
 import pkgutil
-from importlib import resources
+from pathlib import Path
 
 from dpexec.engine.ir import opdef
 
@@ -21,7 +21,7 @@ LAYER = "+"
 @functools.cache
 def index() -> dict[str, list[str]]:
     """The content of ``files.txt``: by file, the types that it declares, some of them marked."""
-    text = resources.files(__name__).joinpath("files.txt").read_text("utf-8")
+    text = Path(__file__).with_name("files.txt").read_text("utf-8")
     rows = (line.partition(":") for line in text.splitlines())
     return {name: types.split() for name, _, types in rows}
 

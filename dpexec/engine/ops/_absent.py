@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 from dpexec.engine.ir import opdef
 
@@ -41,7 +41,7 @@ def paddle_types() -> list[str]:
 
     ``tests/fixtures/record_operators.py`` recorded them.
     """
-    return resources.files("dpexec.engine.ops").joinpath("paddle.txt").read_text("utf-8").split()
+    return Path(__file__).with_name("paddle.txt").read_text("utf-8").split()
 
 
 def here() -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
 from dpexec.engine.ir.spec import InvalidOp, Spec
@@ -35,7 +35,7 @@ class SlotTypes:
 
 @cache
 def _table() -> dict[str, list[SlotTypes]]:
-    text = resources.files("dpexec.engine.ops").joinpath("kernel_types.txt").read_text("utf-8")
+    text = Path(__file__).with_name("kernel_types.txt").read_text("utf-8")
     found: dict[str, list[SlotTypes]] = {}
     for line in text.splitlines():
         head, _, types = line.partition(": ")
