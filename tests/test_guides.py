@@ -47,6 +47,8 @@ def test_sequences():
     (states,) = names["exe"].run(**run)
     assert 0 < float(names["value"]) < 2
     assert states.lod() == [[0, 3, 5]] and states.shape() == [5, 16]
+    (attended,) = names["exe"].run(feed=names["batch"], fetch_list=[names["attended"]])
+    assert attended.shape == (2, 16)
 
 
 def test_questions(trained, monkeypatch, capsys):

@@ -33,12 +33,14 @@ class Model:
         feeds: names of the inputs.
         fetches: names of the outputs.
         parameters: the scope with the persistable variables.
+        version: names, sizes and times of the model's files, which tell it from a later one.
     """
 
     program: Program
     feeds: list[str]
     fetches: list[str]
     parameters: Scope
+    version: tuple[tuple[str, int, int], ...] = ()
 
 
 class Runner:
@@ -113,13 +115,15 @@ def load_model(
     values: str | bytes | None
     if from_memory:
         program = Program.parse_from_string(_as_bytes(prog_file))
-        folder, values = None, _as_bytes(params_file)
+        folder, values, files = None, _as_bytes(params_file), []
     elif model_dir:
         program = read_program(model_dir, "__model__")
         folder, values = model_dir, None
+        files = sorted(os.path.join(model_dir, name) for name in os.listdir(model_dir))
     elif prog_file and params_file:
         program = read_program(*os.path.split(prog_file))
         folder, values = os.path.split(params_file)
+        files = [prog_file, params_file]
     else:
         raise EnforceNotMet(
             "the config names no model: give a directory, or the files of program and parameters"
@@ -127,11 +131,17 @@ def load_model(
     parameters = Scope()
     for name, value in read_vars(folder, get_program_persistable_vars(program), values).items():
         put(name, value, parameters)
+    version = tuple(_state(file) for file in files)  # here, as files that lack are named by then
     feeds, fetches = program.desc.get_feed_target_names(), program.desc.get_fetch_target_names()
     if left_out is not None and onednn.available() and kernels.available():
         program = optimized(program, parameters, fetches, left_out)
     program._predictor_threads = min(threads, available_cpus())
-    return Model(program, feeds, fetches, parameters)
+    return Model(program, feeds, fetches, parameters, version)
+
+
+def _state(file: str) -> tuple[str, int, int]:
+    found = os.stat(file)
+    return file, found.st_size, found.st_mtime_ns
 
 
 def _as_bytes(content: str | bytes) -> bytes:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import pickle
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.scope import Scope
@@ -29,7 +34,12 @@ class PaddlePredictor(ABC):
     A predictor runs one batch at a time. Clones share the parameters, but have their own inputs and
     outputs, and may run concurrently in threads.
 
+    A predictor can be pickled, so functions that Dask calls may take one as an argument. The pickle
+    has the config, not the parameters: a process that gets it loads the model from the config's
+    path, or from its buffers, once for all pickles of the same model.
+
     Args:
+        config: what it was made of.
         model: the model to run.
         place: the device.
         by_name: identify inputs of :meth:`run` by name instead of order.
@@ -49,9 +59,14 @@ class PaddlePredictor(ABC):
         array([[2., 2.]], dtype=float32)
     """
 
-    def __init__(self, model: Model, place: Place, by_name: bool) -> None:
-        self._model, self._by_name = model, by_name
+    def __init__(
+        self, config: AnalysisConfig | NativeConfig, model: Model, place: Place, by_name: bool
+    ) -> None:
+        self._config, self._model, self._by_name = copy.copy(config), model, by_name
         self._runner = Runner(model, place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loaded_here, (self._config, self._model.version)
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
         """Run the model.
@@ -157,9 +172,11 @@ class NativePaddlePredictor(PaddlePredictor):
         array([[2., 4.]], dtype=float32)
     """
 
+    _config: NativeConfig
+
     def __init__(self, config: NativeConfig, model: Model | None = None) -> None:
-        super().__init__(model or config._load(), config._place(), config.specify_input_name)
-        self._config = copy.copy(config)
+        model = model or config._load()
+        super().__init__(config, model, config._place(), config.specify_input_name)
 
     def clone(self) -> NativePaddlePredictor:
         """A predictor with the same parameters."""
@@ -191,9 +208,11 @@ class AnalysisPredictor(PaddlePredictor):
         array([[3., 5.]], dtype=float32)
     """
 
+    _config: AnalysisConfig
+
     def __init__(self, config: AnalysisConfig, model: Model | None = None) -> None:
-        super().__init__(model or config._load(), config._place(), config.specify_input_name())
-        self._config = AnalysisConfig(config)
+        model = model or config._load()
+        super().__init__(config, model, config._place(), config.specify_input_name())
         self._inputs = {name: ZeroCopyTensor(name, False) for name in self._model.feeds}
         self._outputs = {name: ZeroCopyTensor(name, True) for name in self._model.fetches}
 
@@ -258,6 +277,20 @@ class AnalysisPredictor(PaddlePredictor):
         return _found(self._outputs, name, "output")
 
 
+_LOADED: LimitedCache[bytes, PaddlePredictor] = LimitedCache(limit_of("predictors that arrived"))
+_LOADING = threading.Lock()  # threads of a worker get the same predictor at the same time
+
+
+def _loaded_here(config: AnalysisConfig | NativeConfig, version: object) -> PaddlePredictor:
+    """What a pickled predictor becomes: a clone of the one that this process loaded first."""
+    key = hashlib.sha256(pickle.dumps((config, version))).digest()
+    with _LOADING:
+        first = _LOADED.used(key)
+        if first is None:
+            first = _LOADED[key] = create_paddle_predictor(config)
+    return first.clone()
+
+
 def _found(tensors: dict[str, ZeroCopyTensor], name: str, kind: str) -> ZeroCopyTensor:
     if name not in tensors:
         raise EnforceNotMet(f"no {kind} called {name}; there are {', '.join(tensors)}")
@@ -265,7 +298,7 @@ def _found(tensors: dict[str, ZeroCopyTensor], name: str, kind: str) -> ZeroCopy
 
 
 def _elements(name: str, tensor: PaddleTensor) -> Array:
-    if tensor.data.empty():
+    if tensor.data.empty() and 0 not in tensor.shape:  # a batch may have no rows
         raise EnforceNotMet(f"the PaddleTensor for input {name} has no data")
     return tensor.as_ndarray()
 

@@ -1,6 +1,9 @@
 """Predictors, compared with those of the real Paddle on the cases of prediction_cases.py."""
 
+import http.client
+import json
 import os
+import pickle
 import threading
 
 import numpy as np
@@ -164,3 +167,53 @@ def test_the_guide_runs(tmp_path, monkeypatch):
         exec(program, names)
     np.testing.assert_array_equal(names["probabilities"], names["again"])
     assert names["probabilities"].shape == (8, 10)
+    assert names["digits"]["digit"].compute().isin(range(10)).sum() == 100
+    images = names["images"].tolist()
+    with names["server"] as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert posted(server, images) == (200, names["probabilities"].tolist())
+        status, message = posted(server, [row[1:] for row in images])
+        assert status == 400 and "(-1, 64)" in message
+        assert posted(server, images)[0] == 200
+        server.shutdown()
+
+
+def posted(server, rows):
+    """The status and answer of a request to the guide's service."""
+    connection = http.client.HTTPConnection(*server.server_address)
+    connection.request("POST", "/", json.dumps(rows))
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def test_a_batch_without_rows_has_a_result_without_rows():
+    made = predictor(core, PREDICTION, "dense")
+    assert made.run([core.PaddleTensor(X[:0])])[0].shape == [0, 2]
+    with pytest.raises(core.EnforceNotMet, match="input x has no data"):
+        made.run([core.PaddleTensor()])
+
+
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_pickled_predictors_of_a_process_share_their_parameters(zero_copy):
+    made = predictor(core, PREDICTION, "dense", zero_copy=zero_copy)
+    one, other = pickle.loads(pickle.dumps(made)), pickle.loads(pickle.dumps(made))
+    assert one.scope() is not other.scope()
+    first = one._model.parameters
+    assert first is other._model.parameters and first is not made._model.parameters
+    if zero_copy:
+        np.testing.assert_array_equal(outputs(one, X)[0], outputs(made, X)[0])
+    else:
+        ours, theirs = (p.run([core.PaddleTensor(X)])[0].as_ndarray() for p in (made, one))
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_pickled_predictor_is_of_the_model_that_was_saved_last(tmp_path):
+    folder, found = str(tmp_path), []
+    exe = fluid.Executor(fluid.CPUPlace())
+    for factor in (2.0, 3.0):
+        with fluid.program_guard(fluid.Program()), fluid.unique_name.guard():
+            y = fluid.layers.scale(fluid.data("x", [None, 1]), factor)
+            fluid.io.save_inference_model(folder, ["x"], [y], exe)
+        made = pickle.loads(pickle.dumps(core.create_paddle_predictor(core.AnalysisConfig(folder))))
+        found.append(made.run([core.PaddleTensor(np.ones((1, 1), "float32"))])[0].as_ndarray())
+    assert np.ravel(found).tolist() == [2, 3]

@@ -114,3 +114,11 @@ def test_a_reader_goes_to_one_place():
     fluid.layers.read_file(reader)
     with pytest.raises(fluid.core.EnforceNotMet, match=r"the reader of read_file_0.* already"):
         fluid.layers.read_file(reader)
+
+
+def test_devices_take_batches_of_a_double_buffer_in_order(programs):
+    reader = fluid.layers.py_reader(4, [(-1, 1)], ["int64"], use_double_buffer=True)
+    total = fluid.layers.reduce_sum(fluid.layers.cast(fluid.layers.read_file(reader), "float32"))
+    two = fluid.CompiledProgram(programs).with_data_parallel(places=fluid.cpu_places(2))
+    reader.decorate_tensor_provider(lambda: ((np.array([[i]]),) for i in range(14)))
+    assert epoch(two, reader, total) == [[i, i + 1] for i in range(0, 14, 2)]

@@ -55,6 +55,7 @@ LIMITS = {
     "operators of groups": Limit(4_096, "attributes of the fused operator"),
     "paces of steps": Limit(32, "identity of the plan"),
     "plans": Limit(32, "fetches, fed names, idle devices"),
+    "predictors that arrived": Limit(4, "config, and state of the model's files"),
     "primitives of a call": Limit(1, "numbers that a run tells, of one call"),
     "rows of devices": Limit(256, "names and shapes of what is fed"),
     "sized regions": Limit(512, "shapes of what is read, of one region"),
