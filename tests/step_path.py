@@ -106,7 +106,9 @@ def _recorded(step: Callable[[], Any]) -> list[Call]:
         path = Path(code.co_filename)
         if not path.is_relative_to(PACKAGE):
             return
-        if event == "call" and "<locals>" not in code.co_qualname:
+        # How many libraries have threads to limit depends on what else the process has imported.
+        hidden = "<locals>" in code.co_qualname or code.co_name == "_set_threads"
+        if event == "call" and not hidden:
             name = code.co_qualname.removesuffix(".__call__")
             found.append(Call(depth, path, name, code.co_firstlineno))
         depth += {"call": 1, "return": -1}.get(event, 0)
