@@ -66,7 +66,20 @@ class PaddlePredictor(ABC):
         self._runner = Runner(model, place)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _loaded_here, (self._config, self._model.version)
+        known = self.__dict__  # of one that has arrived and was not used: its model is not needed
+        version = known["_version"] if "_version" in known else self._model.version
+        return _arrived, (type(self), self._config, version)
+
+    def __getattr__(self, name: str) -> Any:
+        # A pickled predictor loads its model when it is used. An error is then one of Dask's task;
+        # raised while the message is read, it would cut the worker's connection.
+        if name.startswith("__") or "_version" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        made: Any = type(self)
+        loaded = made(self._config, _model_here(self._config, self._version))
+        self.__dict__.update(loaded.__dict__)
+        self.__dict__.pop("_version", None)  # another thread may have been here
+        return getattr(self, name)
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
         """Run the model.
@@ -277,18 +290,27 @@ class AnalysisPredictor(PaddlePredictor):
         return _found(self._outputs, name, "output")
 
 
-_LOADED: LimitedCache[bytes, PaddlePredictor] = LimitedCache(limit_of("predictors that arrived"))
+_LOADED: LimitedCache[bytes, Model] = LimitedCache(limit_of("models that arrived"))
 _LOADING = threading.Lock()  # threads of a worker get the same predictor at the same time
 
 
-def _loaded_here(config: AnalysisConfig | NativeConfig, version: object) -> PaddlePredictor:
-    """What a pickled predictor becomes: a clone of the one that this process loaded first."""
+def _arrived(
+    kind: type[PaddlePredictor], config: AnalysisConfig | NativeConfig, version: object
+) -> PaddlePredictor:
+    """What a pickled predictor becomes; it has no model yet."""
+    made = kind.__new__(kind)
+    made.__dict__.update(_config=config, _version=version)
+    return made
+
+
+def _model_here(config: AnalysisConfig | NativeConfig, version: object) -> Model:
+    """The model of a config, loaded once in this process."""
     key = hashlib.sha256(pickle.dumps((config, version))).digest()
     with _LOADING:
-        first = _LOADED.used(key)
-        if first is None:
-            first = _LOADED[key] = create_paddle_predictor(config)
-    return first.clone()
+        found = _LOADED.used(key)
+        if found is None:
+            found = _LOADED[key] = config._load()
+    return found
 
 
 def _found(tensors: dict[str, ZeroCopyTensor], name: str, kind: str) -> ZeroCopyTensor:

@@ -217,3 +217,13 @@ def test_a_pickled_predictor_is_of_the_model_that_was_saved_last(tmp_path):
         made = pickle.loads(pickle.dumps(core.create_paddle_predictor(core.AnalysisConfig(folder))))
         found.append(made.run([core.PaddleTensor(np.ones((1, 1), "float32"))])[0].as_ndarray())
     assert np.ravel(found).tolist() == [2, 3]
+
+
+def test_a_pickled_predictor_without_its_model_is_an_error_of_its_use():
+    config = core.AnalysisConfig(os.path.join(PREDICTION, "dense"))
+    sent = core.create_paddle_predictor(config)
+    sent._config.set_model("nowhere")  # as on a worker that does not see the client's files
+    arrived = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(sent))))
+    for _ in range(2):
+        with pytest.raises(core.EnforceNotMet, match="nowhere"):
+            arrived.run([core.PaddleTensor(X)])

@@ -49,13 +49,13 @@ LIMITS = {
     "fitted estimators": Limit(4, "pickled estimator"),
     "loops of recurrent kernels": Limit(64, "sizes of states, and what is computed"),
     "oneDNN primitives": Limit(1_024, "shapes, layouts and types; other devices have the same"),
+    "models that arrived": Limit(4, "config of the predictor, and state of the model's files"),
     "operators in bindings": Limit(
         50_000, "that of bindings: small programs may have more of them"
     ),
     "operators of groups": Limit(4_096, "attributes of the fused operator"),
     "paces of steps": Limit(32, "identity of the plan"),
     "plans": Limit(32, "fetches, fed names, idle devices"),
-    "predictors that arrived": Limit(4, "config, and state of the model's files"),
     "primitives of a call": Limit(1, "numbers that a run tells, of one call"),
     "rows of devices": Limit(256, "names and shapes of what is fed"),
     "sized regions": Limit(512, "shapes of what is read, of one region"),
