@@ -11,6 +11,7 @@ import dpexec.engine.ops  # noqa: F401 - the operators that layers build
 from dpexec.checks import FLOATS, check_type, convert_dtype
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import see
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
@@ -104,9 +105,10 @@ class LayerHelper:
         dtypes = {var.dtype for var in inputs}
         if len(dtypes) != 1:
             shown = ", ".join(f"{var.name}: {convert_dtype(var.dtype)}" for var in inputs)
-            raise ValueError(
+            problem = (
                 f"inputs of {self.layer_type} must have one data type, but are {shown or 'none'}"
             )
+            raise see("a-layer-that-takes-another-type", ValueError(problem))
         return dtypes.pop()
 
     @property

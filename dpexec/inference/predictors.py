@@ -66,9 +66,9 @@ class PaddlePredictor(ABC):
         self._runner = Runner(model, place)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = self.__dict__  # of one that has arrived and was not used: its model is not needed
-        version = known["_version"] if "_version" in known else self._model.version
-        return _arrived, (type(self), self._config, version)
+        if "_version" in self.__dict__:  # it has arrived and was not used: leave its model alone
+            return _arrived, (type(self), self._config, self._version)
+        return _arrived, (type(self), self._config, self._model.version)
 
     def __getattr__(self, name: str) -> Any:
         # A pickled predictor loads its model when it is used. An error is then one of Dask's task;

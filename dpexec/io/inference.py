@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from dpexec.engine.core import unique_name
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.formats import streams
 from dpexec.engine.ir.attributes import warn_of_unknown_attributes
 from dpexec.engine.ir.desc import parse
@@ -208,7 +208,8 @@ def load_inference_model(
         program = Program.parse_from_string(model_filename)
     else:
         if not os.path.isdir(dirname):
-            raise ValueError(f"There is no directory named '{dirname}'")
+            problem = f"There is no directory named '{dirname}'"
+            raise see("parameters-that-are-not-in-the-folder", ValueError(problem))
         name = os.path.basename(str(model_filename or "__model__"))
         if not stored(dirname, name).exists():
             raise FileNotFoundError(

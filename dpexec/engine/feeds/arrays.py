@@ -36,7 +36,8 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
         RuntimeError: a value is a list.
     """
     if not isinstance(feed, Mapping):
-        raise TypeError(f"feed requires dict as its Parameter, but received {type(feed)}")
+        problem = f"feed requires dict as its Parameter, but received {type(feed)}"
+        raise see("a-feed-that-is-no-array-of-numbers", TypeError(problem))
     arrays = {}
     for name, value in feed.items():
         if name not in block.vars:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.errors import see
+
 __all__ = ["FedRows", "check_kind", "is_pandas", "partition_arrays"]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -159,10 +161,11 @@ def check_kind(var: FedRows, dtype: Any, place: str) -> None:
         TypeError: it holds no numbers.
     """
     if getattr(dtype, "kind", "O") not in "biuf":
-        raise TypeError(
+        problem = (
             f"{place} of type {dtype} cannot feed Variable {var.name!r}, which holds {var.dtype}: "
             "make numbers of it before (categories have .cat.codes), or leave it out"
         )
+        raise see("columns-that-cannot-be-fed", TypeError(problem))
 
 
 def _numbers(var: FedRows, column: Any, place: str) -> np.ndarray[Any, Any]:
@@ -225,10 +228,11 @@ def _cast(
     if wrong.any():
         first = tuple(np.argwhere(wrong)[0])
         place = f"{place}, column {columns[first[1]]!r}" if columns else place
-        raise ValueError(
+        problem = (
             f"{place} holds {array[first]} in row {first[0]}, but {var.name!r} is of type "
             f"{var.dtype}, which cannot"
         )
+        raise see("columns-that-cannot-be-fed", ValueError(problem))
     return made
 
 

@@ -9,6 +9,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 
 from dpexec.engine.core.dtypes import to_numpy
+from dpexec.engine.core.errors import see
 from dpexec.engine.dask.blocks import is_array, is_bag, is_frame, is_future
 from dpexec.engine.feeds.partition_arrays import (
     FedRows,
@@ -185,10 +186,11 @@ def _with_columns(variables: Sequence[Variable], frame: Any, feed: Any) -> list[
     for var in variables:
         missing = [column for column in chosen[var.name] if column not in frame.columns]
         if missing:
-            raise ValueError(
+            problem = (
                 f"the dataframe has no column {missing[0]!r} for Variable {var.name!r}: it has "
                 f"{', '.join(map(repr, frame.columns))}"
             )
+            raise see("columns-that-cannot-be-fed", ValueError(problem))
         fed.append(_with_width(var, chosen[var.name]))
         _check_columns(fed[-1], frame)
     return fed

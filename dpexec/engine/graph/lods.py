@@ -221,7 +221,7 @@ def _fill(op: Operator, known: Known) -> None:
                 f"input {owner}({name}) holds no sequences: the data that it is computed from "
                 "must be fed as a LoDTensor with sequences"
             )
-            raise op_error(op, problem, {})
+            raise op_error(op, problem, {}, section="sequences-that-are-not-fed")
 
 
 def _follow(op: Operator, known: Known) -> None:

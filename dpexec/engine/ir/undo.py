@@ -66,6 +66,10 @@ def whole(function: Callable[P, R]) -> Callable[P, R]:
         _journal.entries = []
         try:
             return _undone_if_raised(_journal.entries, function, *args, **kwargs)
+        except (TypeError, ArithmeticError, LookupError) as error:
+            if not hasattr(error, "__notes__"):  # else it says already where to look
+                _note_call(error, function, args, kwargs)
+            raise
         finally:
             _journal.entries = None
 
@@ -149,6 +153,21 @@ def _refuse_argument(
                 f"'{name}' in {function.__name__} has no {error.name}, as a variable has: it is "
                 f"{type(error.obj).__name__} ({shown:.80})"
             ) from error
+
+
+def _note_call(error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Add the call to an error of Python's own, which names neither the layer nor an argument."""
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # the call itself does not fit, as the error says
+        return
+    shown = ", ".join(f"{name}={_short(value)}" for name, value in given.items() if name != "self")
+    error.add_note(f"The call was {function.__qualname__}({shown})")
+
+
+def _short(value: Any) -> str:
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else f"{' '.join(repr(value).split()):.60}"
 
 
 def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], module: str) -> None:

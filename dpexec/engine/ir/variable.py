@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core import unique_name
@@ -222,7 +223,9 @@ class Parameter(Variable):
     ) -> None:
         if shape is None or dtype is None:
             raise ValueError("a parameter needs a shape and a dtype")
-        if not shape or any(d is None or d < 0 for d in shape):
+        sizes: Sequence[Any] = shape or ()
+        numbers = (d for d in sizes if isinstance(d, Real))  # what is none is refused below
+        if not sizes or None in sizes or any(d < 0 for d in numbers):
             raise ValueError(
                 f"Dimensions of shape for Parameter must be greater than 0, but received {shape}"
             )

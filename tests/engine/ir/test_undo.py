@@ -172,3 +172,32 @@ def test_what_was_built_before_a_block_stays(x):
     with pytest.raises(TypeError), fluid.program_guard(fluid.default_main_program()):
         layers.fc(layers.relu(x), "3")
     assert [op.type for op in fluid.default_main_program().global_block().ops] == ["relu"]
+
+
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        (lambda x: fluid.layers.dynamic_lstm(x, "3"), "dynamic_lstm(input=x, size='3')"),
+        (lambda x: fluid.layers.reshape(x, [-1, "3"]), "reshape(x=x, shape=[-1, '3'])"),
+        (lambda x: fluid.layers.dynamic_lstm(x, 0), "dynamic_lstm(input=x, size=0)"),
+    ],
+)
+def test_errors_of_python_name_the_call(call, note):
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 2, 4])
+        with pytest.raises((TypeError, ZeroDivisionError)) as error:
+            call(x)
+    assert note in " ".join(error.value.__notes__)
+
+
+def test_errors_that_say_where_to_look_are_left_alone():
+    with fluid.program_guard(fluid.Program()), pytest.raises(TypeError) as error:
+        fluid.layers.softmax(fluid.data("x", [2, 3], "int64"))
+    assert len(error.value.__notes__) == 1
+
+
+def test_a_size_that_is_no_number_is_named():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 4])
+        with pytest.raises(TypeError, match=r"shape of variable .*w_0 must be an integer.*'3'"):
+            fluid.layers.fc(x, "3")
