@@ -26,6 +26,8 @@ from dpexec.engine.kernels.loading import family, placed
 __all__ = ["Entry", "Helper", "Intrinsic", "Lazily", "Loads"]
 __all__ += ["address_of", "apart", "called", "entry", "inline", "inspected", "intrinsic", "used"]
 
+_OLDEST = (0, 62)  # numba: its compilers before had other parts
+
 Loads = Sequence[tuple[str, Any, int]]
 """For every argument a name, an intrinsic that reads it, and what this gets beside an address."""
 
@@ -157,16 +159,30 @@ def _compiled(
     function: Callable[..., Any], loads: Loads | None, symbol: str = "dpexec_unkept"
 ) -> tuple[bytes, str]:
     with Uninterrupted():
-        by_numba = importlib.import_module("dpexec.engine.kernels.by_numba")
-        code: bytes = by_numba.compiled(function, loads, symbol).emit_native_object()
+        code: bytes = _by_numba().compiled(function, loads, symbol).emit_native_object()
     return code, symbol
+
+
+def _by_numba() -> Any:
+    """The module that compiles.
+
+    Raises:
+        RuntimeError: the numba that is installed is too old for it.
+    """
+    found = importlib.import_module("numba").__version__
+    if tuple(map(int, found.split(".")[:2])) < _OLDEST:
+        raise RuntimeError(
+            f"kernels need numba {'.'.join(map(str, _OLDEST))} or newer, and numba {found} is "
+            "installed: pip install --upgrade 'dpexec[fast]', or do without machine code by "
+            "BuildStrategy.native_kernels = False or the environment variable DPEXEC_NATIVE=0"
+        )
+    return importlib.import_module("dpexec.engine.kernels.by_numba")
 
 
 def inspected(function: Callable[..., Any], loads: Loads | None) -> tuple[str, str]:
     """The LLVM IR and the assembly of a function, which is compiled for that."""
     with _lock, Uninterrupted():
-        by_numba = importlib.import_module("dpexec.engine.kernels.by_numba")
-        made = by_numba.compiled(function, loads, "kernel")
+        made = _by_numba().compiled(function, loads, "kernel")
         return made.get_llvm_str(), made.get_asm_str()
 
 

@@ -3,13 +3,16 @@
 import platform
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
-from dpexec.engine.kernels import ahead, code_store, loading
+import dpexec
+from dpexec.engine.kernels import ahead, code_store, compiling, loading
 from dpexec.engine.kernels.compiling import Entry, address_of
 from dpexec.engine.kernels.identity import Untold, identity
 
@@ -248,6 +251,22 @@ def test_interrupts_break_off_nothing_that_could_not_be_done_again(tmp_path):
     (tmp_path / "interrupted.py").write_text(INTERRUPTED)
     command = ["env", f"NUMBA_CACHE_DIR={tmp_path}", sys.executable, "interrupted.py"]
     subprocess.run(command, check=True, cwd=tmp_path)
+
+
+def test_a_numba_that_is_too_old_is_named(monkeypatch):
+    monkeypatch.setattr("numba.__version__", "0.61.2")
+    with pytest.raises(
+        RuntimeError, match=r"numba 0\.62 or newer, and numba 0\.61\.2 is installed"
+    ):
+        compiling.inspected(lambda word: word, None)
+
+
+def test_the_oldest_numba_is_that_of_the_extras():
+    about = tomllib.loads((Path(dpexec.__file__).parents[1] / "pyproject.toml").read_text())
+    extras = about["project"]["optional-dependencies"]
+    oldest = "numba>=" + ".".join(map(str, compiling._OLDEST))
+    found = {line for lines in extras.values() for line in lines if line.startswith("numba")}
+    assert found == {oldest}
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of other processors there is one")
