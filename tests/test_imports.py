@@ -63,3 +63,31 @@ def test_search_for_cycles_goes_on_after_the_import():
     script = "import gc\nimport dpexec\nassert gc.isenabled() and not gc.get_freeze_count()"
     loaded_after(script)
     loaded_after("import gc\ngc.disable()\nimport dpexec\nassert not gc.isenabled()")
+
+
+def test_compiling_imports_what_kernels_call(tmp_path):
+    """Numba would import SciPy, and all that it knows of NumPy, before the first kernel."""
+    (tmp_path / "angles.py").write_text(
+        "import numpy as np\n"
+        "from dpexec.extend import Count, Floats, kernel\n"
+        "@kernel\n"
+        "def doubled(n: Count, x: Floats, out: Floats) -> int:\n"
+        "    for i in range(n):\n"
+        "        out[i] = 2 * x[i]\n"
+        "    return 0\n"
+        "@kernel\n"
+        "def sincs(n: Count, x: Floats, out: Floats) -> int:\n"
+        "    for i in range(n):\n"
+        "        out[i] = np.sinc(x[i])\n"
+        "    return 0\n"
+    )
+    code = f"""
+import os, sys
+os.environ["NUMBA_CACHE_DIR"] = {str(tmp_path)!r}
+sys.path.insert(0, {str(tmp_path)!r})
+import angles
+assert angles.doubled.address
+assert not {{"scipy.linalg", "numba.np.arraymath"}} & {{*sys.modules}}
+assert angles.sincs.address
+"""
+    assert "numba.np.arraymath" in loaded_after(code)

@@ -25,18 +25,28 @@ from numba.core.dispatcher import (  # type: ignore[attr-defined]
     Dispatcher,
     _FunctionCompiler,
 )
+from numba.core.errors import NumbaError
 from numba.core.ir_utils import build_definitions
-from numba.core.registry import CPUDispatcher, CPUTarget
-from numba.core.target_extension import CPU, dispatcher_registry, jit_registry, target_registry
+from numba.core.registry import CPUDispatcher, CPUTarget, cpu_target
+from numba.core.target_extension import (
+    CPU,
+    dispatcher_registry,
+    jit_registry,
+    target_override,
+    target_registry,
+)
 from numba.core.typing.templates import AbstractTemplate
 from numba.core.untyped_passes import TranslateByteCode
 from numba.core.utils import threadsafe_cached_property
 
+from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.kernels.compiling import Helper, Intrinsic, Loads
 from dpexec.engine.kernels.loading import Family, family, machine
 
 __all__ = ["compiled"]
 
+_NAME = "dpexec"
+"""Of the target, among numba's."""
 _OPTIONS = {
     "nopython": True,
     "error_model": "numpy",
@@ -210,7 +220,11 @@ def _made(function: Any, options: dict[str, Any]) -> Any:
     options = _OPTIONS | options
     made: Any = _Dispatcher(function, {}, options, pipeline)
     made._compiler = _Uncalled(function, _target(), options, {}, pipeline)
+    _helpers.append(made)
     return made
+
+
+_helpers: list[Any] = []
 
 
 class _Dispatcher(Dispatcher):
@@ -288,7 +302,7 @@ class _Processor(CPU):
     """The target of these contexts, to which numba's own library of functions is compiled, too."""
 
 
-target_registry["dpexec"] = _Processor
+target_registry[_NAME] = _Processor
 dispatcher_registry[_Processor] = _Dispatcher
 jit_registry[_Processor] = lambda **options: functools.partial(_made, options=options)
 
@@ -305,6 +319,33 @@ def compiled(function: Callable[..., Any], loads: Loads | None, symbol: str) -> 
     Returns:
         The library of it, as numba has it: ``emit_native_object()`` gives the object.
     """
+    try:
+        return _compiled(function, loads, symbol)
+    except NumbaError:
+        if _all_functions.cache_info().currsize:
+            raise
+        _all_functions()
+        return _compiled(function, loads, symbol)
+
+
+@functools.cache
+def _all_functions() -> None:
+    """Import what numba has for functions that kernels rarely call, and SciPy with it.
+
+    It takes longer than ten kernels do.
+    """
+    cpu_target.target_context.refresh()
+    for helper in _helpers:
+        helper._compiler._failed_cache.clear()
+
+
+def _compiled(function: Callable[..., Any], loads: Loads | None, symbol: str) -> Any:
+    # Without the override, numba would set up its own target, too.
+    with target_override(_NAME), no_cycles_sought():
+        return _library_of(function, loads, symbol)
+
+
+def _library_of(function: Callable[..., Any], loads: Loads | None, symbol: str) -> Any:
     target = _target()
     arity = 1 if loads is not None else function.__code__.co_argcount
     pipeline: Any = Compiler if loads is None else functools.partial(_Unpacking, loads)
