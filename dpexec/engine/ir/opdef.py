@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Any
 
 from dpexec.engine.core.dtypes import AttrType, VarType
-from dpexec.engine.core.errors import MissingKernelError, similar
+from dpexec.engine.core.errors import MissingKernelError, see, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
 from dpexec.engine.ir.library import Library, declaring_module
 from dpexec.engine.ir.opfacts import (
@@ -385,7 +385,7 @@ def get(type: str) -> OpDef:
     if definition is None:
         error = MissingKernelError(f'Operator "{type}" has not been registered.')
         error.add_note(f"{len(_registry)} operator types have{similar(type, _registry)}")
-        raise error
+        raise see("an-operator-that-is-not-registered", error)
     return definition
 
 
