@@ -70,7 +70,7 @@ def append_backward(
         no_grad_set: variables, or their names, at which gradients stop, besides those with
             ``stop_gradient``.
         callbacks: called as ``callback(block=..., context=...)`` after every operator; the context
-            maps gradients to their variables, and ``"__current_op_desc__"`` to the operator.
+            maps gradients to their variables, and ``"__current_op_desc__"`` to what was added.
         checkpoints: variables, or their names, to keep for the backward pass; variables between
             them are recomputed there. Dropouts then get their seeds from variables.
 
@@ -293,7 +293,7 @@ def append_gradients(
     with block.program._backward_role_guard():
         bring_back(block, path)
         for number, step in enumerate(steps):
-            context["__current_op_desc__"] = _append_step(block, step, grad_of.origin, outside)
+            context["__current_op_desc__"] = _append_step(block, step, grad_of.origin, outside).desc
             for callback in callbacks if number >= len(seeds) else []:
                 callback(block=block, context=context)
 

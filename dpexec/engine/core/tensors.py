@@ -205,6 +205,16 @@ class LoDTensor:
 
     # ---- memory and single elements, as C++ programs see them
 
+    def _get_dims(self) -> list[int]:
+        """The dimensions; ``[0]`` while nothing is stored."""
+        return self.shape()
+
+    def _clear(self) -> None:
+        """Drop the memory; the dimensions remain."""
+        self._dims = self.shape()
+        self.array = None
+        self.touch()
+
     def _set_dims(self, dims: Sequence[int]) -> None:
         """Set the dimensions."""
         self._dims = [int(dim) for dim in dims]
@@ -227,18 +237,25 @@ class LoDTensor:
         self._mutable_data(place, VarType.INT32)
 
     def _get_float_element(self, offset: int) -> float:
-        return float(self._floats(offset)[offset])
+        return float(self._elements(offset, "float32")[offset])
 
     def _set_float_element(self, offset: int, value: float) -> None:
-        self._floats(offset)[offset] = value
+        self._elements(offset, "float32")[offset] = value
         self.touch()
 
-    def _floats(self, offset: int) -> Any:
-        """The elements one after another, if they are float32 and reach to ``offset``."""
+    def _get_double_element(self, offset: int) -> float:
+        return float(self._elements(offset, "float64")[offset])
+
+    def _set_double_element(self, offset: int, value: float) -> None:
+        self._elements(offset, "float64")[offset] = value
+        self.touch()
+
+    def _elements(self, offset: int, dtype: str) -> Any:
+        """The elements one after another, if they have a type and reach to ``offset``."""
         self.lent, array = True, self.array
-        if array is None or array.dtype != np.float32 or not 0 <= offset < array.size:
+        if array is None or array.dtype != dtype or not 0 <= offset < array.size:
             raise EnforceNotMet(
-                f"element {offset} of a tensor of float32 numbers was asked for, but the tensor "
+                f"element {offset} of a tensor of {dtype} numbers was asked for, but the tensor "
                 f"has {self._dtype()} and dimensions {self.shape()}"
             )
         return array.reshape(-1)

@@ -89,13 +89,13 @@ class Operator:
 
     @property
     def input_names(self) -> list[str]:
-        """Names of the input slots."""
-        return list(self.inputs)
+        """Names of the input slots, in alphabetical order as in Paddle."""
+        return sorted(self.inputs)
 
     @property
     def output_names(self) -> list[str]:
-        """Names of the output slots."""
-        return list(self.outputs)
+        """Names of the output slots, in alphabetical order as in Paddle."""
+        return sorted(self.outputs)
 
     def input(self, name: str) -> list[str]:
         """Variables in an input slot, which may be empty.
@@ -124,13 +124,13 @@ class Operator:
 
     @property
     def input_arg_names(self) -> list[str]:
-        """All variables read, in slot order."""
-        return [name for names in self.inputs.values() for name in names]
+        """All variables read, in the order of `input_names`."""
+        return [name for slot in self.input_names for name in self.inputs[slot]]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """All variables written, in slot order."""
-        return [name for names in self.outputs.values() for name in names]
+        """All variables written, in the order of `output_names`."""
+        return [name for slot in self.output_names for name in self.outputs[slot]]
 
     @property
     def bodies(self) -> list[Block]:

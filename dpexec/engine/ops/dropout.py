@@ -119,9 +119,12 @@ def _masked(x: Any, mask: Any, dropout_prob: float, dropout_implementation: str)
     return out
 
 
-@dropout.grad(
-    "Mask", "Out@GRAD", outputs="X@GRAD", infer=lambda mask, d_out: d_out, capturable=True
-)
+def _infer_grad(mask: Spec, d_out: Spec, *, is_test: bool = False) -> Spec:
+    require(not is_test, "the gradient needs is_test=False: a test keeps no mask")
+    return d_out
+
+
+@dropout.grad("Mask", "Out@GRAD", outputs="X@GRAD", infer=_infer_grad, capturable=True)
 def dropout_grad(
     xp: Any,
     mask: Any,

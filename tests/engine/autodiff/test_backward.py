@@ -100,7 +100,9 @@ def test_callbacks_see_every_gradient_operator():
     seen = []
 
     def callback(block, context):
-        seen.append((context["__current_op_desc__"].type, block.ops[-1].type))
+        seen.append((context["__current_op_desc__"].type(), block.ops[-1].type))
+        last = block.desc.op(block.desc.op_size() - 1)
+        assert last.output_arg_names() == context["__current_op_desc__"].output_arg_names()
         assert context["w@GRAD"] == "w"
 
     loss = layers.mean(layers.fc(data(), 3, param_attr="w", bias_attr=False))

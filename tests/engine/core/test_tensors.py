@@ -99,3 +99,17 @@ def test_only_what_is_written_to_variables_concerns_runtimes():
     variable._share_data_with(fed)
     assert tensors.moves > before[0]
     assert tensors.last_write == variable.version > before[1]
+
+
+def test_memory_and_single_elements():
+    made = tensor(np.arange(6, dtype="float64").reshape(2, 3))
+    assert made._get_dims() == [2, 3]
+    made._set_double_element(4, 0.5)
+    assert (made._get_double_element(4), np.array(made)[1, 1]) == (0.5, 0.5)
+    with pytest.raises(fluid.core.EnforceNotMet, match="float32"):
+        made._get_float_element(4)
+    made._clear()
+    assert (made._is_initialized(), made._get_dims()) == (False, [2, 3])  # as in Paddle
+    made._set_dims([3, 1])
+    made._alloc_float(fluid.CPUPlace())
+    assert np.array(made).shape == (3, 1)

@@ -73,3 +73,14 @@ def test_copies_do_not_change_the_program():
     given = np.ones((2, 3), "float32")
     found = fluid.Executor(fluid.CPUPlace()).run(feed={"x": given}, fetch_list=[out, "again"])
     np.testing.assert_array_equal(found, [2 * given] * 2)
+
+
+def test_slots_are_in_alphabetical_order():
+    logits, label = fluid.data("x", [None, 3]), fluid.data("label", [None, 1], "int64")
+    fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(logits, label))
+    op = fluid.default_main_program().global_block().ops[0]
+    for names in (op.input_names, op.desc.input_names()):
+        assert names == ["Label", "Logits"]  # Paddle's orders
+    for names in (op.output_arg_names, op.desc.output_arg_names()):
+        assert names == [op.output("Loss")[0], op.output("Softmax")[0]]
+    assert op.input_arg_names == op.desc.input_arg_names() == ["label", "x"]

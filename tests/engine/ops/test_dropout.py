@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import dpexec as fluid
 from dpexec.engine.core.random import RandomStream
 from dpexec.engine.ir import opdef
 from tests.engine.ops import calls
@@ -76,3 +77,10 @@ def test_seed_operator_gives_its_attribute_or_a_new_number_in_each_run():
     assert seed(1, seed=42).tolist() == [42]
     assert seed(1).tolist() == seed(1).tolist() != seed(2).tolist()
     assert seed(1).dtype == np.int32
+
+
+def test_gradient_of_a_test_is_refused_where_it_is_asked_for():
+    loss = fluid.layers.mean(fluid.layers.dropout(fluid.data("x", [None, 3]), 0.5, is_test=True))
+    loss.block.var("x").stop_gradient = False
+    with pytest.raises(fluid.core.EnforceNotMet, match="is_test"):  # Paddle's class and place
+        fluid.backward.append_backward(loss)
