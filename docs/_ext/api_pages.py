@@ -129,6 +129,24 @@ def add_see_also(
         lines[place:place] = ["", *found]
 
 
+COMMON_ERRORS = """Raises:
+    TypeError: an argument is no variable, or has a type that the layer does not take.
+    EnforceNotMet: shapes or attributes do not fit."""
+
+
+def add_errors(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Give layers of variables that list no errors of their own those of all layers."""
+    if what != "function" or not name.startswith("dpexec.layers.") or "Raises:" in lines:
+        return
+    first = next(iter(inspect.signature(value).parameters.values()), None)
+    if first is not None and "Variable" in str(first.annotation):
+        behind = [lines.index(one) for one in ("See Also:", "Example:") if one in lines]
+        place = min(behind, default=len(lines))
+        lines[place:place] = [*COMMON_ERRORS.splitlines(), ""]
+
+
 def _described_bases(kind: type) -> str:
     """Bases with a page of their own, and those of Python: their methods are not repeated."""
     bases = kind.__mro__[1:]
@@ -223,6 +241,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", add_errors, priority=440)
     app.connect("autodoc-process-docstring", add_see_also, priority=450)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("doctree-read", qualify)

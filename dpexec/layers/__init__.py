@@ -3,6 +3,11 @@
 A layer adds operators to the default main program, and the operators that initialise its parameters
 to the default startup program. It returns its output variable.
 
+Every layer checks its arguments when it is called. A TypeError says that an argument is no
+variable, or that its numbers have a type which the operator does not take; an ``EnforceNotMet``
+that shapes or attributes do not fit. The program is then as it was before the call. Sizes that are
+open (-1) are checked when a batch is fed. Under *Raises* layers list further errors.
+
 Example:
     >>> import dpexec as fluid
     >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):

@@ -341,6 +341,8 @@ def document(
         raises: further errors, a line each.
     """
     described, example, code = opdef.get(op_type).doc.partition("\nExample:\n")
+    refused = re.search(r"\nRaises:\n((?: {4}.*\n?)+)", described)
+    described = described.replace(refused[0] if refused else "\0", "")
     described, _, told = described.partition("\nArgs:\n")
     meanings = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", told, re.MULTILINE))
     otherwise = "an attribute of the operator, which does not describe it."
@@ -349,6 +351,7 @@ def document(
     errors = ["TypeError: an argument is no variable, or its numbers have another type."]
     errors += ["EnforceNotMet: the shapes do not fit."] if "y" in arguments else []
     errors += [raises] if raises else []
+    errors += [refused[1].strip()] if refused else []  # indented as here
     sections += ["", "Returns:", f"    {returns}", "", "Raises:", *(f"    {e}" for e in errors), ""]
     layer.__name__ = layer.__qualname__ = name
     layer.__doc__ = "\n".join(sections) + example + code

@@ -208,7 +208,8 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     yield Advice(
         f"{percent(share)} of the whole time passes between the steps, outside of this program: "
         "other programs run, batches are read, or the script works; a DataLoader with "
-        "use_double_buffer reads while steps run",
+        "use_double_buffer and train_from_dask read while steps run, and persist() saves what "
+        "every epoch would compute again",
         (),
         share,
     )
