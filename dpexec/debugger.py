@@ -28,7 +28,7 @@ def pprint_program_codes(program_desc: Program) -> str:
     """The text of all blocks of a program, without gradients and their operators.
 
     Args:
-        program_desc: the program.
+        program_desc: a :class:`~dpexec.Program`.
 
     Returns:
         The text, see :func:`pprint_block_codes`.
@@ -55,7 +55,7 @@ def pprint_block_codes(block_desc: Block, show_backward: bool = False) -> str:
     """A block in a few lines: a line for each variable, then one for each operator.
 
     Args:
-        block_desc: the block.
+        block_desc: a block of a program, such as ``program.global_block()``.
         show_backward: whether to include gradients, and operators that read or write them.
 
     Returns:

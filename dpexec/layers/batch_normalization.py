@@ -43,8 +43,9 @@ def batch_norm(
         data_layout: ``"NCHW"`` or ``"NHWC"``.
         in_place: write to ``input`` itself.
         name: prefix of names.
-        moving_mean_name: name of the moving mean.
-        moving_variance_name: name of the moving variance.
+        moving_mean_name: name of the variable with the moving mean; None makes one up. Layers that
+            give the same name share it.
+        moving_variance_name: likewise, of the moving variance.
         do_model_average_for_mean_and_var: whether ModelAverage includes both.
         use_global_stats: use the moving mean and variance while training, too.
 
@@ -115,8 +116,9 @@ def inplace_abn(
         bias_attr: attributes of the shift, which starts at 0.
         data_layout: ``"NCHW"`` or ``"NHWC"``.
         name: prefix of names.
-        moving_mean_name: name of the moving mean.
-        moving_variance_name: name of the moving variance.
+        moving_mean_name: name of the variable with the moving mean; None makes one up. Layers that
+            give the same name share it.
+        moving_variance_name: likewise, of the moving variance.
         do_model_average_for_mean_and_var: whether ModelAverage includes both.
         use_global_stats: use the moving mean and variance while training, too.
         act_alpha: slope of ``leaky_relu`` below 0; factor of ``elu`` below 0.

@@ -131,9 +131,9 @@ def Print(
         first_n: number of times to print on each device; -1 for always.
         message: text to print first.
         summarize: number of elements to print; -1 for all.
-        print_tensor_name: print the name.
+        print_tensor_name: print the variable's name, as ``Tensor[fc_0.tmp_1]``.
         print_tensor_type: print the element type.
-        print_tensor_shape: print the shape.
+        print_tensor_shape: print the dimensions of this device's value.
         print_tensor_lod: print the offsets of the sequences, if there are any.
         print_phase: ``"forward"`` prints the value, ``"backward"`` its gradient, ``"both"`` both.
 

@@ -43,7 +43,7 @@ def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False
 
     Args:
         dtype: element type.
-        name: its name.
+        name: under which it is fetched and found in the scope; None makes one up.
         persistable: whether the value is kept after a run.
 
     Returns:
@@ -126,7 +126,7 @@ def create_global_var(
         dtype: element type.
         persistable: whether the value is kept after a run.
         force_cpu: ignored; accepted for compatibility.
-        name: its name.
+        name: under which it is saved and found in the scope; None makes one up.
 
     Returns:
         The variable.

@@ -161,7 +161,7 @@ class LambOptimizer(Optimizer):
 
     Args:
         learning_rate: a float, or a variable with one element.
-        lamb_weight_decay: weight decay.
+        lamb_weight_decay: share of each parameter that is added to its direction of change.
         beta1: decay of the mean of the gradient.
         beta2: decay of the mean of the squared gradient.
         epsilon: keeps the division finite.

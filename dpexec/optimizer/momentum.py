@@ -73,7 +73,7 @@ class LarsMomentumOptimizer(Optimizer):
         learning_rate: a float, or a variable with one element.
         momentum: weight of the old velocity in every step.
         lars_coeff: factor of the local learning rates.
-        lars_weight_decay: weight decay.
+        lars_weight_decay: share of each parameter that is added to its gradient.
         parameter_list, regularization, grad_clip, name: as for every
             :class:`~dpexec.optimizer.base.Optimizer`.
 

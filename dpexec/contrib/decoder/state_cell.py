@@ -157,7 +157,7 @@ class StateCell:
         """The current value of a state.
 
         Args:
-            state_name: name of the state.
+            state_name: a key of the ``states`` that the cell was made with.
 
         Raises:
             ValueError: there is no such state, or the cell is not in the block of a decoder.
@@ -171,7 +171,7 @@ class StateCell:
         """Change a state.
 
         Args:
-            state_name: name of the state.
+            state_name: a key of the ``states`` that the cell was made with.
             state_value: the new value.
         """
         self.get_state(state_name)
@@ -181,7 +181,7 @@ class StateCell:
         """An input of the step.
 
         Args:
-            input_name: name of the input.
+            input_name: a key of the ``inputs`` that the cell was made with.
 
         Raises:
             ValueError: there is no such input, or it has no value yet.

@@ -16,7 +16,7 @@ class TrainingDecoder:
     """Steps through known sequences, with the states of a cell.
 
     Args:
-        state_cell: the states.
+        state_cell: the :class:`StateCell` that computes a step from its inputs and states.
         name: ignored; accepted for compatibility.
 
     Example:

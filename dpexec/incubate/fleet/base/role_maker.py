@@ -226,7 +226,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
         current_id: number among the processes of this role.
         role: ``Role.WORKER`` or ``Role.SERVER``.
         worker_num: number of trainers.
-        server_endpoints: endpoints of the servers.
+        server_endpoints: ``host:port`` of every server.
 
     Raises:
         TypeError: an argument has the wrong type.
