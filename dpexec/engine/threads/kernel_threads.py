@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import itertools
 import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["one_kernel_thread"]
 
 
+class _OpenBlas(NamedTuple):
+    """The functions of an OpenBLAS with threads of its own, for any thread that calls.
+
+    From version 3.8 on threadpoolctl obeys only the first thread that set a number, and ignores
+    others without a word. Runs begin on any thread, and their bits depend on the limit. A call of
+    the library also takes a tenth of the time, twice in every step.
+    """
+
+    get_num_threads: Any
+    set_num_threads: Any
+
+
 @functools.cache
 def _blas_libraries() -> Sequence[Any]:
     controllers = ThreadpoolController().lib_controllers
-    return [lib for lib in controllers if lib.user_api == "blas"]
+    return [_openblas(lib) or lib for lib in controllers if lib.user_api == "blas"]
 
 
-def _set_threads(library: Any, count: int) -> None:
-    """Set how many threads a library has, whichever of our threads calls.
-
-    From version 3.8 on threadpoolctl obeys only the first thread that set a number in OpenBLAS, and
-    ignores others without a word. Runs begin on any thread, and their bits depend on the limit.
-    """
-    clear = getattr(library, "clear_controlling_thread", None)
-    if clear is not None:
-        clear(force=True)
-    library.set_num_threads(count)
-    if clear is not None:
-        clear(force=True)  # other users of threadpoolctl may set numbers, too
+def _openblas(library: Any) -> _OpenBlas | None:
+    """The functions, whose names differ from build to build; None if threads are not its own."""
+    if library.internal_api != "openblas" or library.threading_layer == "openmp":
+        return None
+    handle = ctypes.PyDLL(library.filepath)  # calls take less time than giving up the GIL
+    for prefix, suffix in itertools.product(("", "scipy_"), ("", "64_", "_64")):
+        names = (f"{prefix}openblas_{verb}_num_threads{suffix}" for verb in ("get", "set"))
+        found = [getattr(handle, name, None) for name in names]
+        if all(found):
+            return _OpenBlas(*found)
+    return None
 
 
 class _KernelThreads:
@@ -48,10 +61,10 @@ class _KernelThreads:
             begun = weakref.ref(run, self.end)
             self._runs.add(begun)
             for lib in _blas_libraries():
-                threads = lib.num_threads
+                threads = lib.get_num_threads()
                 if threads != 1:
                     self._before.append((lib, threads))
-                    _set_threads(lib, 1)
+                    lib.set_num_threads(1)
             return begun
 
     def end(self, run: weakref.ref[_Run]) -> None:
@@ -60,7 +73,7 @@ class _KernelThreads:
             self._runs.discard(run)
             if not self._runs:
                 for lib, threads in self._before:
-                    _set_threads(lib, threads)
+                    lib.set_num_threads(threads)
                 self._before.clear()
 
 

@@ -17,6 +17,9 @@ class Library:
 
     num_threads = 8
 
+    def get_num_threads(self):
+        return self.num_threads
+
     def set_num_threads(self, number):
         self.num_threads = number
 
@@ -55,13 +58,13 @@ def test_limit_holds_for_runs_of_other_threads():
 
     def limited():
         with kernel_threads.one_kernel_thread():
-            return [library.num_threads for library in libraries]
+            return [library.get_num_threads() for library in libraries]
 
-    before = [library.num_threads for library in libraries]
+    before = [library.get_num_threads() for library in libraries]
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         for pool in (first, second, first):
             assert set(pool.submit(limited).result()) <= {1}
-            assert [library.num_threads for library in libraries] == before
+            assert [library.get_num_threads() for library in libraries] == before
 
 
 def test_failed_run_lifts_the_limit(library):
