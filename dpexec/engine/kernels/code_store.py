@@ -18,7 +18,18 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["PACKS", "Pack", "folder", "found", "keep", "pack_path", "turn", "write_pack"]
+__all__ = [
+    "PACKS",
+    "Pack",
+    "at_most_one",
+    "folder",
+    "found",
+    "has",
+    "keep",
+    "pack_path",
+    "turn",
+    "write_pack",
+]
 
 PACKS = Path(__file__).parent / "packs"
 """The folder of packs: a file for each family of processors and version of Python."""
@@ -41,6 +52,9 @@ class Pack:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
 
     @property
     def names(self) -> list[str]:
@@ -127,6 +141,13 @@ def found(name: str, family: str) -> bytes | None:
         return None
 
 
+def has(name: str, family: str) -> bool:
+    """Whether an object is kept, see :func:`found`."""
+    path = _path(name, family)
+    kept = path is not None and path.is_file()
+    return kept or any(name in pack for pack in _packs(family))
+
+
 def keep(name: str, family: str, code: bytes) -> None:
     """Keep an object, if there is a place for it.
 
@@ -186,3 +207,22 @@ def _alone(place: Path) -> Iterator[None]:
             yield
         finally:
             place.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def at_most_one(what: str) -> Iterator[bool]:
+    """Whether this process alone does something: others that ask in the meantime are refused.
+
+    Args:
+        what: name of what is done.
+    """
+    home = folder()
+    with contextlib.ExitStack() as stack:
+        first = home is not None
+        if home is not None:
+            try:
+                file = stack.enter_context((home / f"{what}.turn").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # another process has it, or the folder cannot be written
+                first = False
+        yield first

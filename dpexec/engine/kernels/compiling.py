@@ -24,7 +24,17 @@ from dpexec.engine.kernels.identity import Untold, identity
 from dpexec.engine.kernels.loading import family, placed
 
 __all__ = ["Entry", "Helper", "Intrinsic", "Lazily", "Loads"]
-__all__ += ["address_of", "apart", "called", "entry", "inline", "inspected", "intrinsic", "used"]
+__all__ += [
+    "address_of",
+    "apart",
+    "called",
+    "entry",
+    "inline",
+    "inspected",
+    "intrinsic",
+    "lacks",
+    "used",
+]
 
 _OLDEST = (0, 62)  # numba: its compilers before had other parts
 
@@ -139,9 +149,8 @@ def address_of(function: Callable[..., Any], loads: Loads | None = None) -> int:
     """
     with _lock:
         kind = family()
-        read = None if loads is None else tuple((name, how, at) for name, how, at in loads)
         try:
-            name = identity(function, read)
+            name = _name(function, loads)
         except Untold:
             return placed(*_compiled(function, loads))
         used.add(name)
@@ -153,6 +162,19 @@ def address_of(function: Callable[..., Any], loads: Loads | None = None) -> int:
                     code, _ = _compiled(function, loads, f"dpexec_{name}")
                     code_store.keep(name, kind.name, code)
         return placed(code, f"dpexec_{name}")
+
+
+def lacks(function: Callable[..., Any], loads: Loads | None) -> bool:
+    """Whether a function would have to be compiled, and its code could be kept."""
+    try:
+        return not code_store.has(_name(function, loads), family().name)
+    except Untold:
+        return False
+
+
+def _name(function: Callable[..., Any], loads: Loads | None) -> str:
+    read = None if loads is None else tuple((name, how, at) for name, how, at in loads)
+    return identity(function, read)
 
 
 def _compiled(

@@ -11,6 +11,7 @@ import numpy as np
 from dpexec.engine.ir.sizes import Counts, Quotient, Size
 from dpexec.engine.kernels.lowering import Argument, Buffer, Sized, Value
 from dpexec.engine.kernels.machine import Kernel
+from dpexec.engine.kernels.together import compile_together
 
 __all__ = ["CodeTable", "word_of"]
 
@@ -136,6 +137,7 @@ class CodeTable:
     @functools.cached_property
     def _rows(self) -> np.ndarray[Any, Any]:
         """The rows for words at 0."""
+        compile_together(kernel for kernel, _ in self.calls)
         addresses = [kernel.address for kernel, _ in self.calls]
         return np.column_stack([np.array(addresses, np.int64), self._starts])
 

@@ -1,0 +1,87 @@
+"""Kernels that a piece of code lacks are compiled in several processes.
+
+The helping processes take the kernels from the end of the list; what they compile is kept on disk,
+where this process finds it. They help and nothing more: this process goes through the whole list,
+so that it ends with or without them, and the code is the same whoever made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from dpexec.engine.core.places import available_cpus
+from dpexec.engine.kernels import code_store
+from dpexec.engine.kernels.compiling import lacks
+from dpexec.engine.kernels.machine import Kernel
+
+__all__ = ["compile_together", "help_compiling"]
+
+_FEWEST = 7
+"""Kernels for which a process is started: before its first one, others compile in that time."""
+_MOST_HELPERS = 3
+
+
+def compile_together(kernels: Iterable[Kernel]) -> None:
+    """Have the machine code of kernels in memory.
+
+    Args:
+        kernels: the kernels; those that other processes cannot find by name are compiled here.
+    """
+    new = [kernel for kernel in dict.fromkeys(kernels) if "address" not in vars(kernel)]
+    lacking = [kernel for kernel in new if lacks(kernel.machine_function, kernel.loads())]
+    if lacking:
+        with _helped([str(kernel) for kernel in reversed(lacking)]):
+            for kernel in lacking:
+                _ = kernel.address
+
+
+@contextlib.contextmanager
+def _helped(names: Sequence[str]) -> Iterator[None]:
+    """Helpers compile kernels in the meantime; they end soon after this block, or this process."""
+    number = min(len(names) // _FEWEST, available_cpus() - 1, _MOST_HELPERS)
+    able = number >= 1 and sys.executable and not hasattr(sys, "frozen")
+    started: list[subprocess.Popen[bytes]] = []
+    with contextlib.ExitStack() as stack:
+        if able and stack.enter_context(code_store.at_most_one("helpers")):  # of many workers
+            with contextlib.suppress(OSError):  # no more processes: this one compiles alone
+                started += (_start(names[first::number]) for first in range(number))
+        try:
+            yield
+        finally:
+            for process in started:
+                assert process.stdin is not None
+                process.stdin.close()
+                threading.Thread(target=process.wait, daemon=True).start()
+
+
+def _start(names: Sequence[str]) -> subprocess.Popen[bytes]:
+    package = str(Path(__file__).parents[3])  # this process may have it from anywhere
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    calling = "from dpexec.engine.kernels import together; together.help_compiling()"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", calling, *names],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
+        start_new_session=True,  # Ctrl-C is for the process that is helped
+    )
+
+
+def help_compiling() -> None:
+    """Compile kernels that the command line names, until the standard input ends."""
+    from dpexec.engine.kernels import ahead
+
+    known = {str(kernel): kernel for kernel in ahead.known() if isinstance(kernel, Kernel)}
+    for name in sys.argv[1:]:
+        if select.select([0], [], [], 0)[0]:
+            break
+        if name in known:
+            ahead.prepare(known[name])
