@@ -51,6 +51,17 @@ def test_sequences():
     assert attended.shape == (2, 16)
 
 
+def test_optimizers(capsys):
+    names: dict = {}
+    for program in programs("docs/optimizers.md"):
+        exec(program, names)
+    (shown,) = re.findall(
+        r"```text\n(.*?)```", (ROOT / "docs/optimizers.md").read_text(), re.DOTALL
+    )
+    assert capsys.readouterr().out == shown
+    assert names["now"] == np.float32(0.01) and np.isfinite(names["smooth"]).all()
+
+
 def test_questions(trained, monkeypatch, capsys):
     monkeypatch.setenv("CPU_NUM", "3")
     on_all_cores, cell = programs("docs/questions.md")

@@ -152,7 +152,9 @@ class NetEstimator(BaseEstimator, ABC):
         """
         check_is_fitted(self)
         if conversion.is_lazy(X) or conversion.is_lazy(y):
-            raise TypeError("report takes arrays; give it a few rows, such as X.partitions[0]")
+            raise TypeError(
+                "report takes arrays: compute some rows of both, such as X.partitions[0].compute()"
+            )
         inputs, y = self._checked(X, y, first=False)
         classes = getattr(self, "classes_", None)
         target, _ = copy.copy(self)._outputs_of(y, classes)  # it stores the shape of y
