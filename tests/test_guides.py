@@ -49,6 +49,8 @@ def test_sequences():
     assert states.lod() == [[0, 3, 5]] and states.shape() == [5, 16]
     (attended,) = names["exe"].run(feed=names["batch"], fetch_list=[names["attended"]])
     assert attended.shape == (2, 16)
+    (between,) = names["exe"].run(feed=names["batch"], fetch_list=[names["between"]])
+    assert between.shape == (2, 3, 32)
 
 
 def test_optimizers(capsys):
