@@ -54,3 +54,14 @@ def test_imports_of_missing_names_are_explained(name, noted):
     explain_import(error)
     notes = getattr(error, "__notes__", [])
     assert [note.partition(":")[0] for note in notes] == noted
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("six", "six"), ("PIL", "pillow"), ("google.protobuf", "protobuf"), ("mine", None)],
+)
+def test_modules_that_come_with_paddle_are_explained(name, package):
+    error = ModuleNotFoundError(f"No module named {name!r}", name=name)
+    explain_import(error)
+    notes = getattr(error, "__notes__", [])
+    assert [note.rpartition("pip install ")[2] for note in notes] == ([package] if package else [])

@@ -167,8 +167,36 @@ def missing_name(own: str, name: str, known: Iterable[str]) -> AttributeError:
     return see("a-name-that-is-not-there", AttributeError(problem))
 
 
+_BROUGHT_BY_PADDLE = {
+    name: name
+    for name in [
+        "astor",
+        "decorator",
+        "funcsigs",
+        "gast",
+        "matplotlib",
+        "nltk",
+        "objgraph",
+        "prettytable",
+        "rarfile",
+        "requests",
+        "scipy",
+        "six",
+    ]
+} | {"PIL": "pillow", "cv2": "opencv-python-headless", "google": "protobuf"}
+"""Modules that come with Paddle 1.8.5, and the packages that hold them."""
+
+
 def explain_import(error: ImportError) -> None:
-    """Add the reason to an error about a name that cannot be imported."""
+    """Add the reason to an error about a name, or a module, that cannot be imported."""
+    if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        if module in _BROUGHT_BY_PADDLE:
+            error.add_note(
+                "it comes with Paddle, and dpexec does not need it: "
+                f"pip install {_BROUGHT_BY_PADDLE[module]}"
+            )
+        return
     found = re.match(r"cannot import name '(\w+)'", str(error))
     if found and found[1] in KNOWN:
         error.add_note(f"{found[1]} is not supported by dpexec: {KNOWN[found[1]]}")
