@@ -201,3 +201,10 @@ def test_sizes_of_tables_are_integers(layer):
     for size in (3, "34", ["3", 4], [3.5, 4], {3, 4}, np.array(3), np.array([3.0, 4.0])):
         with pytest.raises(TypeError, match=r"size of embedding must be integers \[rows, width\]"):
             layer(ids, size)
+
+
+def test_numbers_of_float32_keep_their_fractions_as_attributes():
+    x = layers.assign(np.array([-2.0, 1.0], "float32"))
+    steps = layers.leaky_relu(x, np.float32(0.25)), layers.clip(x, np.float32(-0.5), 0.5)
+    found = fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(steps))
+    np.testing.assert_array_equal(found, [[-0.5, 1.0], [-0.5, 0.5]])  # Paddle: 0 for -0.5
