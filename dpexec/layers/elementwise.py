@@ -171,12 +171,12 @@ def logical_not(x: Variable, out: Variable | None = None, name: str | None = Non
     """``not x``, element by element.
 
     Args:
-        x: bool.
+        x: bool, any shape.
         out: variable that takes the result.
         name: prefix of names.
 
     Returns:
-        bool. Source: Paddle op ``logical_not``.
+        bool of the same shape. Source: Paddle op ``logical_not``.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -270,11 +270,11 @@ def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Vari
     """Whether elements are equal.
 
     Args:
-        x, y: numbers of one data type.
+        x, y: numbers of one data type; the shape of ``y`` is that of ``x``, or a part of it.
         name: prefix of names.
 
     Returns:
-        Booleans; gradients stop here. Source: Paddle op ``equal``.
+        bool of the shape of ``x``; gradients stop here. Source: Paddle op ``equal``.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -303,15 +303,16 @@ def addcmul(
     """``input + value * tensor1 * tensor2``.
 
     Args:
-        input: numbers.
-        tensor1: numbers of the same data type.
-        tensor2: numbers of the same data type.
+        input: numbers, any shape.
+        tensor1: numbers of the same type; its shape is that of ``input``, or a part of it.
+        tensor2: likewise, for ``tensor1``.
         value: a factor; an int for integers.
         out: variable that takes the result.
         name: ignored; accepted for compatibility.
 
     Returns:
-        The sum. Source: Paddle ops ``elementwise_mul``, ``scale``, ``elementwise_add``.
+        The shape and type of ``input``. Source: Paddle ops ``elementwise_mul``, ``scale``,
+        ``elementwise_add``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -26,12 +26,12 @@ def concat(
     """Join variables along an axis.
 
     Args:
-        input: variables that agree in all other dimensions.
+        input: variables of one data type that agree in all dimensions but ``axis``.
         axis: axis to join along; a number, or a one-element int32 variable.
         name: prefix of names.
 
     Returns:
-        The joined variable. Source: Paddle op ``concat``.
+        Their shape, with the sum of their sizes along ``axis``. Source: Paddle op ``concat``.
 
     See Also:
         :func:`stack`: joins along a new axis.

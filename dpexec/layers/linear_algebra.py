@@ -133,11 +133,11 @@ def t(input: Variable, name: str | None = None) -> Variable:
     """The transpose of a matrix; a vector is returned unchanged.
 
     Args:
-        input: at most two dimensions.
+        input: ``(n, m)``, or a vector ``(n,)``.
         name: prefix of names.
 
     Returns:
-        The transposed matrix. Source: Paddle op ``transpose2``.
+        ``(m, n)``, or the vector. Source: Paddle op ``transpose2``.
 
     Raises:
         ValueError: the input has more than two dimensions.
@@ -242,13 +242,14 @@ def diag_embed(
     """Matrices of zeros with the last dimension of ``input`` on a diagonal.
 
     Args:
-        input: at least one dimension; a variable or an array.
+        input: ``(..., n)``; a variable or an array.
         offset: number of the diagonal above the main one; below it if negative.
         dim1: first axis of the matrices in the result.
         dim2: second axis of the matrices.
 
     Returns:
-        A tensor with one more dimension; gradients stop here. Source: Paddle op ``diag_embed``.
+        ``(..., n + abs(offset), n + abs(offset))``; gradients stop here. Source: Paddle op
+        ``diag_embed``.
 
     See Also:
         :func:`tril`: the lower triangle.

@@ -29,14 +29,14 @@ def mul(
     """Matrix product of ``x`` and ``y``, both flattened to matrices.
 
     Args:
-        x: its first ``x_num_col_dims`` dimensions become rows.
-        y: its first ``y_num_col_dims`` dimensions become rows.
+        x: a matrix, or more dimensions, of which the first ``x_num_col_dims`` become its rows.
+        y: likewise; as matrices ``x`` has as many columns as ``y`` has rows.
         x_num_col_dims: number of dimensions of ``x`` that become rows.
         y_num_col_dims: number of dimensions of ``y`` that become rows.
         name: prefix of names.
 
     Returns:
-        The rows of ``x`` followed by the columns of ``y``. Source: Paddle op ``mul``.
+        ``x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:]``. Source: Paddle op ``mul``.
 
     See Also:
         :func:`fc`: a product with a new weight, and a bias.

@@ -116,7 +116,7 @@ def randperm(
             even if the program has a ``random_seed``.
 
     Returns:
-        A vector. Source: Paddle op ``randperm``.
+        ``(n,)``. Source: Paddle op ``randperm``.
 
     Raises:
         ValueError: ``n`` is not positive, or the device is unknown.

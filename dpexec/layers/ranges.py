@@ -63,7 +63,7 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
         dtype: float32 or float64.
 
     Returns:
-        A vector. Source: Paddle op ``linspace``.
+        ``(num,)``. Source: Paddle op ``linspace``.
 
     See Also:
         :func:`range`: by step.
@@ -183,7 +183,7 @@ def arange(
         name: prefix of names.
 
     Returns:
-        A vector; gradients stop at it. Source: Paddle op ``range``.
+        ``(ceil((end - start) / step),)``; gradients stop at it. Source: Paddle op ``range``.
 
     Example:
         >>> import dpexec as fluid

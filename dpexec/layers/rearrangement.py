@@ -239,11 +239,11 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
     """Coordinate grids: each vector is laid along its own axis and repeated along the others.
 
     Args:
-        input: vectors of one data type.
+        input: vectors of one data type, ``(n1,)``, ``(n2,)``, ...
         name: prefix of names.
 
     Returns:
-        As many tensors as vectors, with a dimension for each. Source: Paddle op ``meshgrid``.
+        As many tensors as vectors, each ``(n1, n2, ...)``. Source: Paddle op ``meshgrid``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

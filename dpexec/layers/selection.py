@@ -220,11 +220,12 @@ def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Var
     """As :func:`unique`, with the number of occurrences of each value.
 
     Args:
-        x: a vector.
+        x: numbers, ``(n,)``.
         dtype: type of positions and counts, int32 or int64.
 
     Returns:
-        Values, positions, counts. Source: Paddle op ``unique_with_counts``.
+        The values ``(k,)``, for each number the position of its value ``(n,)``, and how often each
+        value occurs ``(k,)``. Source: Paddle op ``unique_with_counts``.
 
     Raises:
         TypeError: ``dtype`` is another type.
