@@ -311,8 +311,7 @@ def addcmul(
         name: ignored; accepted for compatibility.
 
     Returns:
-        The shape and type of ``input``. Source: Paddle ops ``elementwise_mul``, ``scale``,
-        ``elementwise_add``.
+        Like ``input``. Source: Paddle ops ``elementwise_mul``, ``scale``, ``elementwise_add``.
 
     Example:
         >>> import dpexec as fluid, numpy as np
