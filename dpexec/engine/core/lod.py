@@ -142,9 +142,10 @@ class Lod:
                 or level[-1] != size
                 or (level[1:] < level[:-1]).any()
             ):
+                below = "sequences below" if self.shape[number + 1 :] else "rows"
                 raise EnforceNotMet(
-                    f"level {number} of {self} must begin at 0, never decrease, and end at {size}: "
-                    f"there are so many {'sequences below' if self.shape[number + 1 :] else 'rows'}"
+                    f"level {number} of {self} must begin at 0, never decrease, and end at {size}, "
+                    f"the number of {below}: LoD is where sequences begin, not their lengths"
                 )
 
     def part(self, first: int, count: int) -> tuple[Lod, slice]:
