@@ -48,6 +48,7 @@ LONGEST = [  # take 10 s or more; files that wait stand among files that compute
     "distributed/test_open_runs.py",
     "onnx/loading/test_backend.py",
     "engine/kernels/test_compiling.py",
+    "engine/kernels/test_together.py",
     "engine/ops/test_operand_accuracy.py",
     "distributed/test_epochs.py",
     "engine/passes/test_auto_fusion.py",

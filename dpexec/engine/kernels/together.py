@@ -76,8 +76,11 @@ def _start(names: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def help_compiling() -> None:
-    """Compile kernels that the command line names, until the standard input ends."""
-    from dpexec.engine.kernels import ahead
+    """Compile kernels that the command line names, until the standard input ends.
+
+    Then a half of what runs the second step: the process that is helped compiles the other one.
+    """
+    from dpexec.engine.kernels import ahead, thread_team
 
     known = {str(kernel): kernel for kernel in ahead.known() if isinstance(kernel, Kernel)}
     for name in sys.argv[1:]:
@@ -85,3 +88,4 @@ def help_compiling() -> None:
             break
         if name in known:
             ahead.prepare(known[name])
+    ahead.prepare(thread_team.attend)

@@ -123,13 +123,13 @@ def test_a_helper_compiles_what_it_is_told_and_ends_with_its_input(folder, tmp_p
     assert process.wait(120) == 0
     process.stdin.close()
     kept = {path.stem for path in folder.rglob("*.o")}
-    assert len(kept) >= len(NAMES)
+    assert len(kept) == len(NAMES) + 1  # and what the second step needs
     stopped = tmp_path / "stopped"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(stopped))
     process = together._start(NAMES)
     process.stdin.close()
     assert process.wait(120) == 0
-    assert [*stopped.rglob("*.o")] == []
+    assert len([*stopped.rglob("*.o")]) == 1
 
 
 def test_a_first_step_with_an_empty_cache_has_the_same_bits(tmp_path):
