@@ -6,12 +6,15 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.core.memory import no_cycles_sought
 
 __all__ = ["Library", "declaring_module"]
+
+T = TypeVar("T")
 
 
 class Library:
@@ -57,6 +60,20 @@ class Library:
                 _import(name)
             if type not in known:
                 self.load_all()
+
+    def other(self, type: str, module: str, known: Mapping[str, T]) -> T | None:
+        """The declaration that a type has before a module declares it; None: it has none.
+
+        Args:
+            type: the type.
+            module: name of the module that is about to declare it.
+            known: what has been declared; a module that declares the type is imported first.
+        """
+        name = self._module_of(type)
+        if type not in known and name is not None and name != module:
+            with self.alone():
+                _import(name)
+        return known.get(type)
 
     def load_all(self) -> None:
         """Import all modules."""

@@ -165,9 +165,7 @@ class OpDef(OpFacts):
                 f"input {slot.name} must be a LoDTensor, but it is a sparse gradient "
                 f"(SelectedRows), which {self.type} does not take",
             )
-        if slot.many:
-            return specs
-        return specs[0] if specs else None
+        return specs if slot.many else specs[0] if specs else None
 
     def grad(
         self,
@@ -340,7 +338,9 @@ def op(
     """
 
     def decorate(kernel: Kernel) -> OpDef:
-        if type in _registry and not same_place(_registry[type].kernel, kernel):
+        module = declaring_module()
+        other = library.other(type, module, _registry)
+        if other is not None and not same_place(other.kernel, kernel):
             raise ValueError(f"operator {type} is declared twice")
         keywords = keyword_defaults(kernel)
         infer_keywords = keyword_defaults(infer) if infer else {}
@@ -357,7 +357,7 @@ def op(
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
             required=required_attributes(defaults, kernel, infer),
-            module=declaring_module(),
+            module=module,
             **facts,
         )
         _registry[type] = definition

@@ -30,7 +30,7 @@ def test_a_file_declares_the_same_with_or_without_the_others():
     assert needing_all == []
 
 
-def test_operators_that_the_index_lacks_are_found(tmp_path):
+def test_operators_that_the_index_lacks_are_found():
     script = (
         "from dpexec.engine import ops\n"
         "from dpexec.engine.ir import opdef\n"
@@ -40,11 +40,53 @@ def test_operators_that_the_index_lacks_are_found(tmp_path):
         "print(opdef.get('gelu').type, layers.gelu.__name__, opdef.find('gellu'))\n"
         "print('known' in dir(layers.ops), opdef.library.load_all())\n"
     )
+    assert fresh(script) == ["gelu", "gelu", "None", "False", "None"]
+
+
+def fresh(script):
+    """What a script prints in a process of its own."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["gelu", "gelu", "None", "False", "None"]
+    return done.stdout.split()
+
+
+def test_types_of_files_that_nobody_asked_for_are_taken():
+    script = """
+from dpexec.engine.ir import opdef
+from dpexec.extend import op, same_as
+try:
+    @op("gelu", inputs="X", infer=same_as("X"))
+    def gelu(xp, x):
+        return x
+except ValueError as error:
+    print(error)
+print(opdef.get("gelu").module)
+"""
+    assert fresh(script)[-6:] == [
+        "operator",
+        "gelu",
+        "is",
+        "declared",
+        "twice",
+        "dpexec.engine.ops.gelu",
+    ]
+
+
+def test_layers_that_nobody_asked_for_can_be_sent_and_listed():
+    script = """
+import pickle
+from dpexec import layers
+assert pickle.loads(pickle.dumps(layers.gelu)) is layers.gelu is layers.nn.gelu
+assert layers.ops.gelu is layers.gelu and "mish" in dir(layers) and "mish" in dir(layers.ops)
+assert not hasattr(layers, "no_such_layer") and not hasattr(layers.ops, "no_such_layer")
+names = {}
+exec("from dpexec.layers import *", names)
+assert {*layers.__all__} <= {*names}
+print("well")
+"""
+    assert fresh(script) == ["well"]
 
 
 def test_error_for_unknown_types_knows_all():
