@@ -47,7 +47,7 @@ _OWN: dict[str, tuple[list[str], Callable[[dict[str, Any]], Sequence[Update]]]] 
 
 
 _ONES = {*_OWN, *UPDATES}
-_MANY = [f"fused_{type}" for type in sorted(_ONES) if opdef.find(f"fused_{type}") is not None]
+_MANY = [d.merged_by for type in sorted(_ONES) if (d := opdef.find(type)) and d.merged_by]
 
 
 @implementation(*_ONES, *_MANY, backend="gpu", per_operator=True)
