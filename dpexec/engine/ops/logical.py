@@ -8,7 +8,6 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import OpDef, Sample, Spec, op, require
-from dpexec.engine.ops._elementwise import infer_elementwise
 
 _X = np.array([True, True, False, False])
 _Y = np.array([True, False, True, False])
@@ -20,15 +19,17 @@ def _infer(x: Spec, y: Spec) -> Spec:
         min(*x.shape, *y.shape, 1) < 0 or x.size == y.size,
         f"X {x} and Y {y} must have equally many elements",
     )
-    return infer_elementwise(x, y)
+    return x
 
 
 def _declare(name: str, symbol: str, expected: list[bool], **facts: Any) -> OpDef:
     def combine(xp: Any, x: Any, y: Any) -> Any:
-        return getattr(xp, name)(x, y)
+        return getattr(xp, name)(x, y.reshape(x.shape))
 
     combine.__name__ = name
-    combine.__doc__ = f"""``x {symbol} y``, element by element. Source: Paddle op ``{name}``.
+    combine.__doc__ = f"""``x {symbol} y``, element by element; the result has the shape of X.
+
+    Y may have another shape with as many elements. Source: Paddle op ``{name}``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._rows import check_rows, counted
-from dpexec.engine.ops._shapes import require_integer, require_same_shape
+from dpexec.engine.ops._shapes import require_integer
 
 
 def _infer(
@@ -23,7 +23,10 @@ def _infer(
 ) -> tuple[Spec, Spec, Spec]:
     require_integer(predictions, "Predictions")
     require_integer(labels, "Labels")
-    require_same_shape(predictions, labels, "Predictions and Labels")
+    require(
+        -1 in (predictions.size, labels.size) or predictions.size == labels.size,
+        f"Predictions {predictions} and Labels {labels} must have equally many elements",
+    )
     require(num_classes > 0, f"num_classes is {num_classes}, but must be positive")
     for name, spec in (("InWrongs", wrongs), ("InCorrects", corrects)):
         require(
@@ -82,14 +85,16 @@ def mean_iou(
 ) -> tuple[Any, Any, Any]:
     """The mean of intersection over union, over the classes that occur.
 
-    The counts behind it are returned, too: per class the wrong elements (as predicted and as true
-    class) and the right ones. Results of earlier calls are added. Source: Paddle op ``mean_iou``.
+    Labels may have another shape, such as a column for a vector of predictions. The counts behind
+    the mean are returned, too: per class the wrong elements (as predicted and as true class) and
+    the right ones. Results of earlier calls are added. Source: Paddle op ``mean_iou``.
 
     Raises:
         ValueError: there is no such class.
     """
     check_rows(xp, predictions, num_classes, "Predictions")
     check_rows(xp, labels, num_classes, "Labels")
+    predictions, labels = predictions.ravel(), labels.ravel()
     right = predictions == labels
     correct = counted(xp, labels, right, num_classes)
     wrong = counted(xp, predictions, ~right, num_classes) + counted(xp, labels, ~right, num_classes)
