@@ -81,6 +81,9 @@ class OpenDim:
     def __mod__(self, other: Any) -> Any:
         return self._with("elementwise_mod", self, other)
 
+    def __rmod__(self, other: Any) -> Any:
+        return self._with("elementwise_mod", other, self)
+
     def at_least(self, least: int) -> OpenDim:
         """The size, or ``least`` where it is smaller."""
         return self._with("elementwise_max", self, least)

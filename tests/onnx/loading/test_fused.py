@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 import dpexec as fluid
 from dpexec.onnx import load
-from tests.onnx.loading.test_other_writers import compare, model, normal
+from tests.onnx.loading.test_other_writers import by_onnxruntime, compare, model, normal
 
 FLOAT = TensorProto.FLOAT
 MASKS = {
@@ -124,6 +124,87 @@ def test_attention_of_onnx_to_earlier_calls():
     proto = model(nodes, {"x": ["batch", 2, 3, 4]}, outputs, weights, opset=23)
     proto.ir_version = 10
     compare(proto, {"x": normal(2, 2, 3, 4)})
+
+
+# ---- attention of language models
+
+
+GROUPED = {
+    "first call": {},
+    "one tensor": {"packed": True},
+    "turned": {"do_rotary": 1},
+    "turned in pairs": {"do_rotary": 1, "rotary_interleaved": 1, "packed": True},
+    "window": {"local_window_size": 2},
+    "soft limit": {"softcap": 1.5, "scale": 0.3},
+    "later call": {"past": 4, "do_rotary": 1},
+    "later call in a window": {"past": 4, "local_window_size": 3},
+    "samples of other lengths": {"past": 4, "lengths": [3, 5], "do_rotary": 1},
+    "samples of other lengths at first": {"lengths": [4, 5]},
+    "bias": {"bias": True},
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_queries_that_share_keys(name):
+    attrs = dict(GROUPED[name])
+    past, packed = attrs.pop("past", 0), attrs.pop("packed", False)
+    steps, bias = 1 if past else 5, attrs.pop("bias", False)
+    total = past + steps
+    lengths = np.array(attrs.pop("lengths", [total] * 2), np.int32)
+    angles = normal(9, 8)
+    weights = {"n": lengths - 1, "t": np.array([total], np.int32)}
+    weights |= {"k": normal(2, steps, 32), "v": normal(2, steps, 32)}
+    weights |= {"pk": normal(2, 2, past, 16), "pv": normal(2, 2, past, 16)}
+    weights |= {"cos": np.cos(angles), "sin": np.sin(angles), "bias": normal(2, 4, steps, total)}
+    inputs = ["x", *(["", ""] if packed else ["k", "v"]), *(["pk", "pv"] if past else ["", ""])]
+    inputs += ["n", "t", *(["cos", "sin"] if attrs.get("do_rotary") else ["", ""])]
+    inputs += ["", "bias"] if bias else []
+    proto, feed = microsoft(
+        "GroupQueryAttention",
+        inputs,
+        ["y", "keys", "values"],
+        {name: array for name, array in weights.items() if name in inputs},
+        (2, steps, 128 if packed else 64),
+        num_heads=4,
+        kv_num_heads=2,
+        **attrs,
+    )
+    with fluid.scope_guard(fluid.Scope()):
+        program, _, fetches = load(proto)
+        made = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=fetches)
+    for k, (got, wanted) in enumerate(zip(made, by_onnxruntime(proto, feed), strict=True)):
+        assert got.shape == wanted.shape
+        for sample, length in enumerate(lengths):  # what lies behind is undefined
+            rows = (sample, slice(None), slice(int(length))) if k else (sample, slice(int(length)))
+            np.testing.assert_allclose(got[rows], wanted[rows], rtol=1e-4, atol=1e-5)
+
+
+def test_heads_in_one_tensor_or_in_two():
+    turn = helper.make_node("Reshape", ["x", "shape"], ["q"])
+    heads = {"num_heads": 2, "domain": "com.microsoft"}
+    for shape, inputs in (([0, 0, 2, 3, 4], ["q"]), ([0, 0, 8], ["q", "kv"])):
+        fused = helper.make_node("MultiHeadAttention", inputs, ["y"], **heads)
+        weights = {"shape": np.array(shape), "kv": normal(2, 6, 2, 2, 4)}
+        width = 24 if len(inputs) == 1 else 8
+        proto = model([turn, fused], {"x": ["batch", 5, width]}, {"y": FLOAT}, weights)
+        proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        x = normal(2, 5, width)
+        [made] = _run(proto, x)
+        q, k, v = (
+            np.moveaxis(x.reshape(2, 5, 2, 3, 4), 3, 0)
+            if len(inputs) == 1
+            else (x.reshape(2, 5, 2, 4), *np.moveaxis(weights["kv"], 3, 0))
+        )
+        scores = np.einsum("bqhd,bkhd->bhqk", q, k) / 2
+        shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        wanted = np.einsum("bhqk,bkhd->bqhd", shares, v).reshape(2, 5, 8)
+        np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _run(proto, x):
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = load(proto)
+        return fluid.Executor(fluid.CPUPlace()).run(program, {feeds[0]: x}, fetches)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

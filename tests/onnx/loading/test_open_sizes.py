@@ -115,3 +115,15 @@ def test_gradients_where_an_open_size_of_a_condition_may_be_1(sizes):
     [made] = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=[slope])
     chosen, x = np.broadcast_arrays(feed["c"] > 0, feed["x"])
     np.testing.assert_allclose(made, (chosen * x).sum(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_number_modulo_an_open_size():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        helper.make_node("Mod", ["five", "n"], ["rest"]),
+        helper.make_node("Slice", ["x", "rest", "n", "axis"], ["y"]),
+    ]
+    weights = {"five": np.array([5]), "axis": np.array([1])}
+    proto = model(nodes, {"x": ["batch", "n"]}, {"y": FLOAT}, weights)
+    compare(proto, {"x": normal(2, 4)})
+    compare(proto, {"x": normal(1, 3)})

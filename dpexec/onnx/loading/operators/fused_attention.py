@@ -43,7 +43,7 @@ def attention_of(node: Node, made: Variable, mask: int, past: int, bias: int = -
     attrs = {"axis": 2, "sections": widths}
     parts = node.builder.add("split", {"X": made}, attrs, prefix=node.prefix, many=3)["Out"]
     dims, heads = node.dims(0)[:2], int(node.attr("num_heads"))
-    query, key, value = (_heads(node, part, dims, heads) for part in parts)
+    query, key, value = (heads_of(node, part, dims, heads) for part in parts)
     if node.input(past) is not None:
         before = node.var(past)
         key, value = (
@@ -55,47 +55,65 @@ def attention_of(node: Node, made: Variable, mask: int, past: int, bias: int = -
         present = node.add("stack", {"X": [key, value]}, "Y", axis=0)
     masks = [*_mask(node, mask, key), *(_bias(node, bias) if bias >= 0 else [])]
     made = _attended(node, query, key, value, masks)
-    return [_joined(node, made, dims), present][: max(len(node.outputs), 1)]
+    return [joined(node, made, dims), present][: max(len(node.outputs), 1)]
 
 
 @operator("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(node: Node) -> Any:
     """Heads of queries, keys and values, which may follow those of earlier calls."""
-    if node.input(1) is None or node.value(0).rank != 3 or node.value(1).rank not in (3, 4):
-        node.fail("queries, keys and values in one tensor are not supported")
     heads, dims = int(node.attr("num_heads")), node.dims(0)[:2]
-    parts = [node.var(k) for k in range(3)]
-    if node.input(3) is not None:
-        start = 0
-        for k, part in enumerate(parts):
-            end = start + part.shape[-1]
-            if node.value(k).rank == 3:
-                bias = node.slice(node.var(3), 0, start, end)
-                parts[k] = node.binary("elementwise_add", part, bias)
-            start = end
-    query, key, value = (
-        part if node.value(k).rank == 4 else _heads(node, part, node.dims(k)[:2], heads)
-        for k, part in enumerate(parts)
-    )
+    parts, start = _given(node), 0
+    for k, (part, sizes) in enumerate(parts):
+        if len(sizes) == 4:  # heads that the model made; a bias is that of what it did not
+            start += part.shape[1] * part.shape[3]
+            continue
+        if node.input(3) is not None:
+            bias = node.slice(node.var(3), 0, start, start + part.shape[-1])
+            part = node.binary("elementwise_add", part, bias)
+        start += part.shape[-1]
+        parts[k] = heads_of(node, part, sizes[:2], heads), sizes
+    query, key, value = (part for part, _ in parts)
     if node.input(6) is not None:
         key, value = (
             node.concat([node.var(k), new], 2) for k, new in ((6, key), (7, value))
         )  # the keys and values of earlier calls come first
     masks = [*_mask(node, 4, key), *_bias(node, 5)]
     made = _attended(node, query, key, value, masks)
-    return [_joined(node, made, dims), key, value][: max(len(node.outputs), 1)]
+    return [joined(node, made, dims), key, value][: max(len(node.outputs), 1)]
 
 
-def _heads(node: Node, x: Variable, dims: Sequence[Any], heads: int) -> Variable:
+def _given(node: Node) -> list[tuple[Variable, list[Any]]]:
+    """Queries, keys and values, with their sizes.
+
+    They are three tensors; or two, with a value behind each key; or one, with all for each head.
+    """
+    found: list[tuple[Variable, list[Any]]] = []
+    for k in range(3):
+        if node.input(k) is None:
+            break
+        sizes, var = node.dims(k), node.var(k)
+        if len(sizes) != 5:
+            found.append((var, sizes))
+            continue
+        heads, many, width = var.shape[2:]
+        for i in range(many):
+            one = node.slice(var, 3, i, i + 1)
+            found.append((node.reshape(one, [*sizes[:2], heads * width], sizes[:2]), sizes[:3]))
+    if len(found) != 3:
+        node.fail("queries without keys are not supported")
+    return found
+
+
+def heads_of(node: Node, x: Variable, dims: Sequence[Any], heads: int) -> Variable:
     """A tensor (samples, steps, width) as (samples, heads, steps, width of a head)."""
     split = node.reshape(x, [*dims, heads, x.shape[-1] // heads], dims)
     return node.transpose(split, [0, 2, 1, 3])
 
 
-def _joined(node: Node, x: Variable, dims: Sequence[Any]) -> Variable:
+def joined(node: Node, x: Variable, dims: Sequence[Any]) -> Variable:
     """The heads of each step side by side."""
-    turned = node.transpose(x, [0, 2, 1, 3])
-    return node.reshape(turned, [*dims, x.shape[1] * x.shape[3]], dims)
+    swapped = node.transpose(x, [0, 2, 1, 3])
+    return node.reshape(swapped, [*dims, x.shape[1] * x.shape[3]], dims)
 
 
 def _attended(
@@ -151,13 +169,13 @@ def _mask(node: Node, index: int, key: Variable) -> list[Variable]:
 def rotary(node: Node) -> Any:
     """Pairs of numbers turned by angles of their places."""
     rank, heads = node.value(0).rank, int(node.attr("num_heads", 0))
-    turned, width = int(node.attr("rotary_embedding_dim", 0)), node.var(2).shape[1] * 2
+    partly, width = int(node.attr("rotary_embedding_dim", 0)), node.var(2).shape[1] * 2
     if node.value(1).rank != 2:
         node.fail("a place of the first step alone is not supported")
     dims, x = node.dims(0), node.var(0)
     if rank == 3:
-        heads = heads if turned else dims[2] // width
-        x = _heads(node, x, dims[:2], heads)
+        heads = heads if partly else dims[2] // width
+        x = heads_of(node, x, dims[:2], heads)
     places = node.cast(node.var(1), VarType.INT64)
     cosines, sines = (
         node.unsqueeze(node.add("lookup_table_v2", {"W": node.var(k), "Ids": places}), [1])
@@ -165,12 +183,12 @@ def rotary(node: Node) -> Any:
     )
     rest = node.slice(x, 3, width, 2**31 - 1) if x.shape[3] > width else None
     body = x if rest is None else node.slice(x, 3, 0, width)
-    made = _turned(node, body, cosines, sines, bool(node.attr("interleaved", 0)))
+    made = turned(node, body, cosines, sines, bool(node.attr("interleaved", 0)))
     made = made if rest is None else node.concat([made, rest], 3)
-    return made if rank == 4 else _joined(node, made, dims[:2])
+    return made if rank == 4 else joined(node, made, dims[:2])
 
 
-def _turned(
+def turned(
     node: Node, x: Variable, cosines: Variable, sines: Variable, interleaved: bool
 ) -> Variable:
     """The two numbers of each pair, which lie side by side or half the width apart."""
