@@ -21,6 +21,7 @@ from dpexec.onnx.loading.dtypes import as_var_type
 from dpexec.onnx.loading.errors import DAMAGE, LoadError, UnsupportedError
 from dpexec.onnx.loading.graph import Graph
 from dpexec.onnx.loading.model import infer, prepare, read
+from dpexec.onnx.loading.origins import never_trained
 from dpexec.onnx.loading.quantized_groups import join_quantized_groups
 from dpexec.onnx.loading.values import Value
 
@@ -50,7 +51,8 @@ def load(
             drops nothing; False builds the program for training.
         trainable: which initializers are trained, by name: a list or a function. By default those
             of real numbers with more than one element, except running statistics, masks with
-            infinite elements, and settings of operators.
+            infinite elements, settings of operators, and what PyTorch's exporter says to be
+            buffers or constants.
         constants: numbers for inputs of the model that need not be fed.
 
     Returns:
@@ -75,6 +77,7 @@ def load(
         [array([[0., 2.]], dtype=float32)]
     """
     proto, folder = read(model)
+    fixed = never_trained(proto.graph)
     try:
         proto = prepare(proto)
         inferred = infer(proto)
@@ -85,7 +88,8 @@ def load(
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
     with unique_name.BUILDING, unique_name.guard(), program_guard(program, Program()):
         builder = Builder(program, inferred.sizes)
-        chosen = _chooser(trainable, {tensor.name for tensor in proto.graph.initializer})
+        names = {tensor.name for tensor in proto.graph.initializer}
+        chosen = _chooser(trainable, names, fixed)
         graph = Graph(builder, versions, folder, inferred.ranks, is_test, chosen)
         graph.initialize(proto.graph)
         _fix(graph, proto.graph, constants or {})
@@ -109,10 +113,10 @@ def _fix(graph: Graph, proto: Any, constants: Mapping[str, Any]) -> None:
         graph.values[name] = Value(name, array, scalar=array.ndim == 0)
 
 
-def _chooser(trainable: Trainable, names: set[str]) -> Callable[[str, Any], bool]:
+def _chooser(trainable: Trainable, names: set[str], fixed: set[str]) -> Callable[[str, Any], bool]:
     """A function that tells whether an initializer is trained, given its name and value."""
     if trainable is None:
-        return _is_weight
+        return lambda name, array: name not in fixed and _is_weight(array)
     if callable(trainable):
         return lambda name, array: bool(trainable(name))
     listed = set(trainable)
@@ -121,7 +125,7 @@ def _chooser(trainable: Trainable, names: set[str]) -> Callable[[str, Any], bool
     return lambda name, array: name in listed
 
 
-def _is_weight(name: str, array: np.ndarray[Any, Any]) -> bool:
+def _is_weight(array: np.ndarray[Any, Any]) -> bool:
     if array.dtype.kind != "f" or array.size < 2:
         return False
     finite = np.isfinite(array).all()

@@ -8,6 +8,8 @@ import pytest
 import dpexec as fluid
 
 pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper
+
 from dpexec.onnx import load
 
 NETS = Path(__file__).parents[2] / "fixtures" / "onnx"
@@ -111,3 +113,42 @@ def test_rows_of_attention_without_any_place_have_the_gradient_0():
             np.testing.assert_allclose(y, np.array([[0.5, 0.5, 0], [0, 0, 0]])[:rows], atol=1e-6)
     assert np.isfinite(gradients[0]).all()
     np.testing.assert_allclose(*gradients, atol=1e-6)
+
+
+KIND, FOLDED = (
+    "pkg.torch.export.graph_signature.InputSpec.kind",
+    "pkg.onnxscript.optimizer.folded_from",
+)
+ORIGINS = {
+    "layer.weight": (True, {KIND: "PARAMETER"}),
+    "layer.angles": (False, {KIND: "BUFFER"}),
+    "lifted": (False, {KIND: "CONSTANT_TENSOR"}),
+    "turned": (True, {FOLDED: "['layer.other', 'val_1']"}),
+    "own": (True, {FOLDED: "['val_0', 'w']"}),
+    "cos": (False, {FOLDED: "['_to_copy', 'arange', 'arange_1', 'cos']"}),
+    "ones": (False, {FOLDED: "['val_16', 'val_2']"}),
+    "torn": (True, {FOLDED: "['val_16', "}),
+    "silent": (True, {}),
+}
+
+
+def test_what_the_exporter_calls_buffers_and_constants_is_not_trained():
+    sums = ["x", *ORIGINS]
+    nodes = [helper.make_node("Sum", sums, ["y"])]
+    weights = [numpy_helper.from_array(np.full(3, i, "float32"), n) for i, n in enumerate(ORIGINS)]
+    told = []
+    for name, (_, properties) in ORIGINS.items():
+        told.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]))
+        helper.set_model_props(told[-1], properties)
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 3]) for n in "xy"]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights, value_info=told)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = load(proto)
+        trained = {p.name for p in program.all_parameters() if p.trainable}
+        assert trained == {name for name, (wanted, _) in ORIGINS.items() if wanted}
+        x = np.zeros((2, 3), "float32")
+        [made] = fluid.Executor(fluid.CPUPlace()).run(program, {feeds[0]: x}, fetches)
+        np.testing.assert_array_equal(made, np.full((2, 3), sum(range(len(ORIGINS)))))
+        program, *_ = load(proto, trainable=["cos"])
+        assert [p.name for p in program.all_parameters() if p.trainable] == ["cos"]
