@@ -179,6 +179,36 @@ def test_queries_that_share_keys(name):
             np.testing.assert_allclose(got[rows], wanted[rows], rtol=1e-4, atol=1e-5)
 
 
+def test_a_text_is_continued_from_nothing():
+    """A first call has no earlier keys; each later one gets those of the call before."""
+    inputs = ["x", "", "", "pk", "pv", "n", "t", "cos", "sin"]
+    attrs = {"domain": "com.microsoft", "num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    outputs = ["y", "keys", "values"]
+    angles = normal(16, 8)
+    sizes = {"x": ["b", "s", 128], "pk": ["b", 2, "p", 16], "pv": ["b", 2, "p", 16]}
+    node = helper.make_node("GroupQueryAttention", inputs, outputs, **attrs)
+    proto = model(
+        [node], sizes, dict.fromkeys(outputs, FLOAT), {"cos": np.cos(angles), "sin": np.sin(angles)}
+    )
+    whole = TensorProto.INT32
+    proto.graph.input.append(helper.make_tensor_value_info("n", whole, ["b"]))
+    proto.graph.input.append(helper.make_tensor_value_info("t", whole, [1]))
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    keys = values = np.zeros((2, 2, 0, 16), np.float32)
+    total = 0
+    with fluid.scope_guard(fluid.Scope()):
+        program, _, fetches = load(proto)
+        for steps in (5, 1, 1):
+            total += steps
+            feed = {"x": normal(2, steps, 128), "pk": keys, "pv": values}
+            feed |= {"n": np.full(2, total - 1, np.int32), "t": np.array([total], np.int32)}
+            made = fluid.Executor(fluid.CPUPlace()).run(program, feed, fetches)
+            wanted = by_onnxruntime(proto, feed)
+            for got, each in zip(made, wanted, strict=True):
+                np.testing.assert_allclose(got, each, rtol=1e-4, atol=1e-5)
+            _, keys, values = wanted
+
+
 def test_heads_in_one_tensor_or_in_two():
     turn = helper.make_node("Reshape", ["x", "shape"], ["q"])
     heads = {"num_heads": 2, "domain": "com.microsoft"}

@@ -127,3 +127,17 @@ def test_a_number_modulo_an_open_size():
     proto = model(nodes, {"x": ["batch", "n"]}, {"y": FLOAT}, weights)
     compare(proto, {"x": normal(2, 4)})
     compare(proto, {"x": normal(1, 3)})
+
+
+@pytest.mark.parametrize(
+    "equation", ["bii->bi", "ibi->b", "bii,bi->b", "iib,bb->ib", "...ii->...i"]
+)
+def test_diagonals_of_sums_of_products(equation):
+    known = {"i": 3, "b": "n"}
+    terms = [term.replace("...", "b") for term in equation.split("->")[0].split(",")]
+    if "bb" in equation:
+        known["b"] = 2
+    nodes = [helper.make_node("Einsum", [*"xw"[: len(terms)]], ["y"], equation=equation)]
+    sizes = {n: [known[c] for c in t] for n, t in zip("xw", terms, strict=False)}
+    feed = {n: normal(*({"n": 2}.get(s, s) for s in sizes[n])) for n in sizes}
+    compare(model(nodes, sizes, {"y": FLOAT}), feed)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
@@ -95,17 +97,19 @@ def einsum(node: Node) -> Any:
     terms = inputs.split(",")
     dims = [node.dims(i) for i in range(len(terms))]
     terms, output = _spelled(node, terms, output if arrow else None, dims)
-    if any(len({*term}) < len(term) for term in terms):
-        node.fail(f"diagonals are not supported ({equation})")
+    parts = [node.var(i) for i in range(len(terms))]
+    for i, term in enumerate(terms):
+        if len({*term}) < len(term):
+            parts[i], terms[i], dims[i] = _diagonals(node, parts[i], term, dims[i])
     sizes: dict[str, Any] = {}
     for term, shape in zip(terms, dims, strict=True):
         for letter, size in zip(term, shape, strict=True):
             if letter not in sizes or is_one(sizes[letter]):
                 sizes[letter] = size
-    made, term = node.var(0), terms[0]
+    made, term = parts[0], terms[0]
     for i in range(1, len(terms)):
         wanted = {*output, *"".join(terms[i + 1 :])}
-        made, term = _contract(node, (made, term), (node.var(i), terms[i]), wanted, sizes)
+        made, term = _contract(node, (made, term), (parts[i], terms[i]), wanted, sizes)
     made, term = _summed(node, made, term, {*output})
     return node.result(
         node.transpose(made, [term.index(letter) for letter in output]) if output else made,
@@ -130,6 +134,28 @@ def _spelled(
         letters = "".join(terms).replace(".", "")
         output = dots + "".join(sorted(c for c in {*letters} if letters.count(c) == 1))
     return spelled, output.replace("...", dots)
+
+
+def _diagonals(
+    node: Node, var: Variable, term: str, dims: Sequence[Any]
+) -> tuple[Variable, str, list[Any]]:
+    """A tensor's elements whose places along axes of one letter are equal; each letter once."""
+    dims = list(dims)
+    while len({*term}) < len(term):
+        letter = next(c for c in term if term.count(c) > 1)
+        one = term.index(letter)
+        two = term.index(letter, one + 1)
+        size = dims[one]
+        if not isinstance(size, int) or not isinstance(dims[two], int) or size != dims[two]:
+            node.fail(f"diagonals of open or different sizes are not supported ({term})")
+        rest = [axis for axis in range(len(term)) if axis not in (one, two)]
+        lead = [dims[axis] for axis in rest]
+        turned = node.transpose(var, [*rest, one, two])
+        flat = node.reshape(turned, [*lead, size * size], [*lead, size, size])
+        places = node.builder.constant(np.arange(size) * (size + 1), node.prefix)
+        var = node.add("index_select", {"X": flat, "Index": places}, dim=len(rest))
+        term, dims = "".join(term[axis] for axis in rest) + letter, [*lead, size]
+    return var, term, dims
 
 
 def _summed(node: Node, var: Variable, term: str, kept: set[str]) -> tuple[Variable, str]:
