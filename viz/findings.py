@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
+from dpexec.viz.advising.analysis import Analysis, analysis_of
+from dpexec.viz.advising.waits import WORTH_SAYING
 from dpexec.viz.findings_svg import render
-from dpexec.viz.measured.advising.waits import WORTH_SAYING
-from dpexec.viz.measured.analysis import Analysis, analysis_of
 from dpexec.viz.measured.contention import Contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpexec.viz.measured.analysis import Analysis
+from dpexec.viz.advising.analysis import Analysis
 from dpexec.viz.measured.shares import DeviceUse, StepTime
 from dpexec.viz.pages.looks import role_of
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap

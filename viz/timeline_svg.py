@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from dpexec.viz.measured.analysis import device_uses
+from dpexec.viz.advising.analysis import device_uses
 from dpexec.viz.measured.critical_path import critical_path
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
 from dpexec.viz.measured.shares import DeviceUse

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpexec.viz.measured.analysis import analysis_of
+from dpexec.viz.advising.analysis import analysis_of
 
 from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas
 

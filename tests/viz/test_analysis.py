@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from dpexec.viz.measured.analysis import analysis_of
+from dpexec.viz.advising.analysis import analysis_of
 from dpexec.viz.measured.shares import CAUSES
 from hypothesis import given, settings
 

@@ -1,1 +1,1 @@
-"""Analysis of recorded steps: schedules, waits, critical paths, traffic, simulated machines."""
+"""Measures of recorded steps: schedules, waits, critical paths, traffic, simulated machines."""

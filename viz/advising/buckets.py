@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from dpexec.viz.advising.waits import Advice, worth
 from dpexec.viz.measured.activities import Activities, activities_of
-from dpexec.viz.measured.advising.waits import Advice, worth
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.what_if import WhatIf

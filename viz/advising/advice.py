@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import median
 
-from dpexec.viz.measured import intervals
-from dpexec.viz.measured.activities import Activities, part_at
-from dpexec.viz.measured.advising.buckets import buckets_advice
-from dpexec.viz.measured.advising.waits import (
+from dpexec.viz.advising.buckets import buckets_advice
+from dpexec.viz.advising.waits import (
     MOSTLY,
     WORTH_SAYING,
     Advice,
     waits_advice,
     worth,
 )
+from dpexec.viz.measured import intervals
+from dpexec.viz.measured.activities import Activities, part_at
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule

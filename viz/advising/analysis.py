@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from dpexec.viz.advising.advice import advice
+from dpexec.viz.advising.waits import Advice
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import activities_of, part_at
-from dpexec.viz.measured.advising.advice import advice
-from dpexec.viz.measured.advising.waits import Advice
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.runs import Run, StepRuns, runs_of

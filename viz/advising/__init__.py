@@ -1,0 +1,1 @@
+"""What recorded steps show: their analysis, and advice how to shorten them."""

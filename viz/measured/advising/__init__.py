@@ -1,1 +1,0 @@
-"""Advice: what to change so that steps become shorter."""
