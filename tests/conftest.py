@@ -111,6 +111,7 @@ IN_REAL_TIME = [
     "test_notebooks.py",
     "viz/test_browser.py",
     "viz/test_main_paths.py",
+    "viz/test_other_processes.py",
     "viz/test_tune.py",
 ]
 """Their tests wait for other processes, some of which must answer within seconds, or time steps.

@@ -175,7 +175,7 @@ def test_trainers_say_for_whom_they_waited(monkeypatch):
 
 
 def test_whole_steps_of_three_trainers_name_who_was_late(monkeypatch):
-    """The late one has five thousand times the rows; who that is changes from step to step."""
+    """The late one has fifteen thousand times the rows; who that is changes from step to step."""
     monkeypatch.setenv("DPEXEC_SECRET", "of this test")
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -188,7 +188,7 @@ def test_whole_steps_of_three_trainers_name_who_was_late(monkeypatch):
     for trainer in trainers:
         trainer.start()
     late = [0, 1, 2] * 4
-    sizes = [[20_000 if rank == slow else 4 for slow in late] for rank in places]
+    sizes = [[60_000 if rank == slow else 4 for slow in late] for rank in places]
     feeds = [[{"x": np.ones((rows, 64), np.float32)} for rows in own] for own in sizes]
     together(trainers, feeds)
     assert [trainer.error for trainer in trainers] == [None] * 3

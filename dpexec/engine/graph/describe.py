@@ -255,10 +255,10 @@ class _Layers:
     def _blocks(self, graph: SSAGraph) -> dict[int, str]:
         """By number of a block: the layer of the operator that runs it, if that has its own."""
         ops = [node.op for node in graph.ops if node.op is not None and node.role == "forward"]
-        plain = {_prefix(_first(op.output_arg_names)) for op in ops if not op.bodies}
+        plain = {_prefix(_first(op.writes)) for op in ops if not op.bodies}
         found: dict[int, str] = {}
         for op in ops:
-            if op.bodies and _prefix(_first(op.output_arg_names)) in plain:
+            if op.bodies and _prefix(_first(op.writes)) in plain:
                 found.setdefault(op.bodies[0].idx, f"{op.type}_{len(found)}")
         return found
 
@@ -282,11 +282,11 @@ class _Layers:
         if node.role == "lr_sched":
             return "learning_rate"
         if node.role == "backward":
-            grads = [name for name in op.input_arg_names if roles.GRAD_SUFFIX in name]
-            names = grads or [n for n in op.output_arg_names if roles.GRAD_SUFFIX in n]
+            grads = [name for name in op.needs if roles.GRAD_SUFFIX in name]
+            names = grads or [n for n in op.writes if roles.GRAD_SUFFIX in n]
             if names:
                 return _prefix(names[0])
-        return _prefix(_first(op.output_arg_names) or _first(op.input_arg_names))
+        return _prefix(_first(op.writes) or _first(op.needs))
 
     def _of_gradient(self, name: str) -> str:
         source = name.partition(roles.GRAD_SUFFIX)[0]

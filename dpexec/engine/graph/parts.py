@@ -79,7 +79,7 @@ def body_of(op: Operator | None, depth: int = 0) -> list[InnerOp]:
     found: list[InnerOp] = []
     for block in op.bodies if op is not None else ():
         for inner in block.ops:
-            output = next(iter(inner.output_arg_names), "")
+            output = next(iter(inner.writes), "")
             writes = list(dict.fromkeys(name for name in inner.output_arg_names if name))
             found.append(
                 {

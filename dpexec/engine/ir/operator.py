@@ -147,7 +147,7 @@ class Operator:
     @property
     def needs(self) -> list[str]:
         """Variables that must have a value: all inputs, and those bodies read before writing."""
-        return self._with_bodies(self.input_arg_names, 0)
+        return self._with_bodies([n for names in self.inputs.values() for n in names], 0)
 
     @property
     def reads(self) -> list[str]:
@@ -165,8 +165,8 @@ class Operator:
 
     @property
     def writes(self) -> list[str]:
-        """All outputs, and the variables of this and enclosing blocks that its bodies write."""
-        return self._with_bodies(self.output_arg_names, 1)
+        """All outputs, the main slot first, and what its bodies write in blocks around them."""
+        return self._with_bodies([n for names in self.outputs.values() for n in names], 1)
 
     def _with_bodies(self, names: list[str], which: int) -> list[str]:
         """Names, and those around that bodies read before writing (0) or that they write (1)."""

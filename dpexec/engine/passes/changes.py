@@ -49,7 +49,7 @@ def changes(
 def label(item: Operator | OpNode) -> str:
     """An operator in one line: its type, its outputs and its device."""
     if isinstance(item, Operator):
-        return _text(item.type, item.output_arg_names)
+        return _text(item.type, item.writes)
     names = [var.name for var in item.outputs if var.kind == "var"]
     where = "all devices" if item.device is None else f"device {item.device}"
     return f"{_text(item.name, names)} on {where}"
