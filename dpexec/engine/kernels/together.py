@@ -56,8 +56,8 @@ def _helped(names: Sequence[str]) -> Iterator[None]:
             yield
         finally:
             for process in started:
-                assert process.stdin is not None
-                process.stdin.close()
+                if process.stdin is not None:
+                    process.stdin.close()
                 threading.Thread(target=process.wait, daemon=True).start()
 
 
