@@ -28,8 +28,13 @@ class HomeTable:
         """The first replica of each host; hosts are addresses without port."""
         first: dict[str, int] = {}
         for device, worker in enumerate(self.address):
-            first.setdefault(worker.rpartition(":")[0], device)
+            first.setdefault(_host_of(worker), device)
         return list(first.values())
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """The addresses of the hosts."""
+        return frozenset(map(_host_of, self.workers))
 
     def buddy(self, device: int) -> str | None:
         """The worker that mirrors a replica: the home of the next replica on another worker."""
@@ -61,3 +66,7 @@ class HomeTable:
         """Whether there are so many workers that each could have fewer replicas."""
         least = -(-len(self.address) // max(len(living), 1))
         return max(map(len, self.workers.values())) > least
+
+
+def _host_of(worker: str) -> str:
+    return worker.rpartition(":")[0]

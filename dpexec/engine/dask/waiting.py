@@ -1,8 +1,7 @@
 """Calls from the client to the workers of a cluster; every wait has a limit.
 
-Dask would wait for ever for a worker that is gone or silent: it keeps tasks that are pinned to it,
-and calls have no timeout. So while the client waits, it checks the workers that it needs. A worker
-may work for any time; its event loop must answer.
+Dask would wait for ever for workers that are gone or silent. So while the client waits, it checks
+the workers that it needs: they may work for any time, but their event loops must answer.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
 from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
+from dpexec.engine.dask.calling import call
 from dpexec.engine.dask.hearing import hear_again
 from dpexec.engine.dask.pauses import Pauses
 from dpexec.engine.dask.reach import refusal
@@ -204,7 +204,7 @@ class Contact:
         """Run a coroutine on the event loop of the client."""
         check_free(self.client)
         try:
-            return self.client.sync(function, *args)
+            return call(self.client, function, *args)
         except RuntimeError as error:
             if self._is_closed():
                 raise self._client_closed() from error  # meanwhile

@@ -30,6 +30,7 @@ from dpexec.engine.cluster.worker.worker import rehearse
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.engine.dask.annotations import of_ours
+from dpexec.engine.dask.calling import call
 from dpexec.engine.dask.reach import have_ended
 from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.run.fetch import host_copy
@@ -37,7 +38,6 @@ from dpexec.engine.run.fetch import host_copy
 __all__ = ["ReplicaGroup"]
 
 _LOOK = 1.0  # seconds between looks at who has joined or left
-
 _IMPORT = 1.5  # seconds in which most workers have imported dpexec
 
 _NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
@@ -230,7 +230,7 @@ class ReplicaGroup:
         left = [worker for worker in homes if worker not in there]
         if any(self._candidates.is_left_out(worker) for worker in homes if worker in there):
             return True
-        return not self._contact.client.sync(have_ended, left)
+        return not call(self._contact.client, have_ended, left)
 
     def restart(self) -> None:
         """Begin another epoch without any state; variables are sent before the next step."""
