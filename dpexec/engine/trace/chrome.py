@@ -100,11 +100,16 @@ def _arguments(event: Event) -> dict[str, Any]:
 # ---- processes and tracks
 
 
-def _process(trace: Trace, event: Event) -> int:
+def _process(event: Event, collectives: int) -> int:
     """The process of an event: feeds and fetches first, then devices, then collectives."""
     if event.device is not None:
         return event.device + 1
-    return 0 if event.kind in ("feed", "fetch") else max(trace.devices, default=-1) + 2
+    return 0 if event.kind in ("feed", "fetch") else collectives
+
+
+def _collectives(trace: Trace) -> int:
+    """The number of the process of collectives."""
+    return max(trace.devices, default=-1) + 2
 
 
 def _process_name(trace: Trace, process: int) -> str:
@@ -124,10 +129,11 @@ def _placed(trace: Trace) -> Iterator[tuple[Track, Event]]:
     get a second track.
     """
     opened: dict[tuple[int, str], list[list[Event]]] = {}
+    collectives = _collectives(trace)  # once: it is a search of all events
     for event in sorted(trace.events, key=lambda e: (e.start, -e.stop, e.kind != "task")):
         worker = event.args.get("worker")
         name = f"thread {event.thread}" + (f" of {worker}" if worker else "")
-        process = _process(trace, event)
+        process = _process(event, collectives)
         lanes = opened.setdefault((process, name), [])
         number = next((n for n, lane in enumerate(lanes) if _fits(event, lane)), len(lanes))
         if number == len(lanes):
@@ -214,8 +220,7 @@ def _memory(trace: Trace, clock: _Clock) -> Iterator[Row]:
 
 def _moved(trace: Trace, clock: _Clock) -> Iterator[Row]:
     """The bytes that collectives and transfers have moved so far."""
-    total = 0
-    process = max(trace.devices, default=-1) + 2
+    total, process = 0, _collectives(trace)
     moving = [event for event in trace if "bytes" in event.args and event.kind != "feed"]
     for event in sorted(moving, key=lambda event: event.stop):
         total += event.args["bytes"]

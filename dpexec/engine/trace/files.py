@@ -14,6 +14,7 @@ from dpexec.engine.trace.events import Trace, TraceFormatError
 __all__ = ["load", "save", "unpacked"]
 
 _GZIP = b"\x1f\x8b"
+_LEVEL = 6  # of compression: a fourth of the time of 9, and a tenth larger
 
 
 def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> Path:
@@ -32,7 +33,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> 
     target = Path(path)
     content = to_chrome(trace) if chrome else trace.to_json()
     data = json.dumps(content, separators=(",", ":")).encode()
-    target.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
+    target.write_bytes(gzip.compress(data, _LEVEL, mtime=0) if target.suffix == ".gz" else data)
     return target
 
 

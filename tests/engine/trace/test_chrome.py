@@ -144,6 +144,21 @@ def test_tasks_of_one_thread_that_overlap_get_tracks_of_their_own():
     assert names(rows, "thread_name") == ["thread 0", "thread 0 (2)"]
 
 
+def test_events_are_not_searched_once_for_each_of_them(monkeypatch):
+    searches = []
+    devices = Trace.devices.fget
+    monkeypatch.setattr(
+        Trace, "devices", property(lambda self: searches.append(self) or devices(self))
+    )
+    counts = []
+    for size in (5, 50):
+        events = [Event("sum", "collective", None, f"{n}", n, n + 0.5) for n in range(size)]
+        to_chrome(Trace(tuple(events)))
+        counts.append(len(searches))
+        searches.clear()
+    assert counts[0] == counts[1]
+
+
 def test_nothing_ran():
     assert checked(Trace()) == []
 
