@@ -15,7 +15,7 @@ from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
-from dpexec.viz.pages.units import counted, cut, percent, room, seconds_text, wrapped
+from dpexec.viz.pages.units import counted, cut, percent, ratio_text, room, seconds_text, wrapped
 from dpexec.viz.pages.view import View
 from dpexec.viz.tuning.rhythm import Rhythm
 
@@ -223,10 +223,10 @@ class Comparison(View):
                 f"{self.names[0]} and {same + len(self.only_after)} of {self.names[1]} "
                 f"{same} do the same, by what they make and where. Their steps are not compared."
             ]
-        notes = [
-            "Time per step, medians over the steps of each run; what noise does not explain comes "
-            "first. Operators meet by what they make and where."
-        ]
+        order = "Medians over the steps of each run; what noise does not explain comes first."
+        if max(self.split.steps) == 1:
+            order = "The largest differences come first."
+        notes = [f"{order} Operators meet by what they make and where."]
         if before:
             change = percent(abs(after / before - 1))
             more = "less" if after < before else "more"
@@ -321,7 +321,7 @@ def _spread(cause: Cause) -> str:
 
 
 def _figures(change: Change, wide: int = 0) -> str:
-    ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
+    ratio = "" if change.ratio is None else f"  {ratio_text(change.ratio)}"
     before, after = seconds_text(change.before), seconds_text(change.after)
     return f"{before:>{wide}} → {after:>{wide}}{ratio}" if wide else f"{before} → {after}{ratio}"
 

@@ -10,7 +10,7 @@ from typing import Any
 from dpexec.viz.advising.analysis import Analysis, analysis_of
 from dpexec.viz.advising.waits import WORTH_SAYING
 from dpexec.viz.findings_svg import render
-from dpexec.viz.measured.contention import Contention
+from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
@@ -81,7 +81,7 @@ class Findings(View):
         self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
-        self._crowded = Contention(schedule)
+        self._crowded = contention(schedule)
         if str(self._crowded):
             self.notes.append(str(self._crowded))
         counted_steps = self.analysis.steps[self.analysis.left_out :]

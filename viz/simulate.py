@@ -21,6 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.predict import REASONS, Link, Model, Prediction, Reason
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.template import cores_of, templates, threads_of
@@ -98,6 +99,7 @@ class Simulation(View):
         self.cores = float(cores) if cores is not None else default
         self._templates = templates(schedule, recorded_cores, recorded_threads)
         self._left_out = schedule.left_out
+        self._crowded = contention(schedule)
         self.measured = statistics.median(template.measured for template in self._templates)
         if recorded == 1 and self.devices > 1 and link.bandwidth is None:
             raise ValueError(
@@ -212,6 +214,7 @@ class Simulation(View):
             f"{connection}, {cores}; every device gets as many samples as recorded, and is fed and "
             "fetched from one after another.",
             *self._left_out,
+            *([str(self._crowded)] if str(self._crowded) else []),
         ]
 
     @cached_property

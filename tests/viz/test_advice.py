@@ -101,7 +101,8 @@ def test_a_straggler_that_one_operator_makes_late_is_told_by_its_name():
 
     made = replace(made, events=tuple(map(slower, made.events)))
     rest = [replace(e, stop=e.start + 0.1) if e.name == "mul_grad" else e for e in made.events]
-    assert "as many rows" in said(replace(made, events=tuple(rest)), "for device 1")  # too little
+    text = said(replace(made, events=tuple(rest)), "for device 1")  # the operator takes too little
+    assert "it spends 4.90 s a step between operators, and device 0 1.90 s" in text
     text = said(made, "for device 1")
     assert "mul_grad takes 5.00 s a step there, and 2.00 s on device 0; without" in text
     text = said(made, "of the critical path")
@@ -160,3 +161,35 @@ def test_many_small_collectives_are_named_with_what_one_would_save():
     assert not said(small_buckets(3, 0.1), "collectives")  # they are few
     assert not said(small_buckets(10, 1e-8), "collectives")  # bytes explain their time
     assert not said(small_buckets(10, 0.1, waited=0.1), "collectives")  # waits for others do
+
+
+def crowded(made, share=0.8):
+    """The trace, if its threads had no processor for a share of the time with work."""
+    rows = [[0.0, 0.0, 0.0], [10.0, 20 * (1 - share), 20 * share]]
+    return replace(made, meta={**made.meta, "processors": rows})
+
+
+def test_a_straggler_that_is_late_between_operators_is_not_blamed_on_its_core():
+    events = side_by_side(4)
+    events.append(event("all_reduce", "collective", None, "all_reduce-2", 10, 11, 0, 4))
+    facts = {"num_threads": 2, "scheduler": "threads", "cpus": 2}
+    text = said(trace(events, two_replicas(), **facts), "for device 1")
+    assert "it spends 4.00 s a step between operators, and device 0 100 ms" in text
+
+
+def test_lack_of_processors_is_named_in_place_of_what_it_only_looks_like():
+    why = "for 80% of the time in which they have work, threads wait for a processor"
+    assert f"it is fed as many rows, and {why}" in said(crowded(fed((4, 4))), "for device 1")
+    fetching = [task("forward_dev0-0", 0, 0, 5), event("Fetch", "fetch", None, "Fetch", 5, 10)]
+    text = said(crowded(trace(fetching, two_replicas())), "of it Fetch")
+    assert f"of it Fetch: {why}" in text and "variables" not in text
+    assert "larger batches need it less often" in said(trace(fetching, two_replicas()), "it Fetch")
+
+
+def test_a_run_in_reduce_mode_is_not_told_to_use_it():
+    keys = ["forward_backward_dev0-0", "forward_backward_dev1-1"]
+    events = [task(key, d, 0, 2, d) for d, key in enumerate(keys)]
+    events.append(event("all_reduce", "collective", None, "all_reduce-2", 2, 10, 0, 4))
+    assert "Reduce mode spreads it" in said(trace(events, two_replicas()), "communication")
+    text = said(trace(events, two_replicas(), mode="reduce"), "communication")
+    assert "larger batches need it less often; without" in text

@@ -1,6 +1,7 @@
 """What-if: the recorded machine is reproduced, and other machines behave as their model says."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from dpexec.viz.measured.schedule import Schedule
@@ -207,3 +208,11 @@ def test_traces_that_cannot_be_replayed():
         simulate(trace(straggling().events, graph))
     with pytest.raises(ValueError, match="no step of the trace ran all tasks"):
         simulate(trace([task("forward_backward_dev0-0", 0, 0, 1)], two_replicas()))
+
+
+def test_a_run_without_processors_predicts_less_surely():
+    made = straggling(3)
+    rows = [[0.0, 0.0, 0.0], [30.0, 10.0, 40.0]]
+    busy = replace(made, meta={**made.meta, "processors": rows})
+    assert "Threads had no processor for 80%" in str(simulate(busy)).replace("\n", " ")
+    assert "no processor" not in str(simulate(made))

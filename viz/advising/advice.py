@@ -16,6 +16,7 @@ from dpexec.viz.advising.waits import (
 )
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, part_at
+from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule
@@ -77,14 +78,15 @@ def advice(
 def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
     if not devices:
         return
+    schedule = what_if.schedule
     worst = max(devices, key=lambda use: use.communication)
     hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
+    spread = "" if schedule.trace.meta.get("mode") == "reduce" else ", and Reduce mode spreads it"
     yield _part(
         what_if,
         "communication",
         f"communication that no computation hides{hidden} takes {percent(worst.communication)} of "
-        f"the step of device {worst.device}: larger batches need it less often, and Reduce mode "
-        "spreads it",
+        f"the step of device {worst.device}: larger batches need it less often{spread}",
     )
     worst = max(devices, key=lambda use: use.data)
     yield from _data(worst, what_if)
@@ -110,7 +112,11 @@ def _data(worst: DeviceUse, what_if: WhatIf) -> Iterator[Advice]:
     most = max(found, key=found.__getitem__)
     remedy = "let a DataLoader prepare batches: its thread divides and copies them"
     if most == "fetch":
-        remedy = "fetch less often, or fewer and smaller variables"
+        remedy = (
+            "that ends the step, too, so larger batches need it less often; fewer and smaller "
+            "variables make it shorter"
+        )
+    remedy = contention(what_if.schedule).why_late or remedy
     part = found[most] / sum(found.values()) if any(found.values()) else 0.0
     yield _part(what_if, "data", f"{both} {share}, {percent(part)} of it {kinds[most]}: {remedy}")
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
@@ -93,7 +94,7 @@ def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf, for_thread: bool) 
             f"are cores for them{_in_turns(schedule)}"
         )
     if wait.cause == "scheduler" and not _is_mostly(wait, what_if, _held):
-        why = "larger batches make this smaller"
+        why = contention(schedule).why_late or "larger batches make this smaller"
         if for_thread and (crowd := _crowd(schedule)):
             why = f"its thread has other work, as {crowd}"
         elif for_thread:
@@ -158,12 +159,14 @@ def _why_late(wait: Wait, schedule: Schedule) -> str:
                 f"it is fed {counted(count, 'row')} of {name}, and device {wait.device} "
                 f"{mine[name]:,}: divide the batch evenly"
             )
-    slow = _slow_operator(wait, schedule)
-    if slow:
-        return slow
+    known = _slow_operator(wait, schedule) or _between_operators(wait, schedule)
+    if known:
+        return known
+    crowd = contention(schedule).why_late
     if mine and mine == its:
-        return "it is fed as many rows, so see what else runs on its core"
-    return "see what else runs on its core, or whether it gets more samples"
+        busy = f"and {crowd}" if crowd else "so see what else runs on its core"
+        return f"it is fed as many rows, {busy}"
+    return crowd or "see what else runs on its core, or whether it gets more samples"
 
 
 def _slow_operator(wait: Wait, schedule: Schedule) -> str:
@@ -180,6 +183,19 @@ def _slow_operator(wait: Wait, schedule: Schedule) -> str:
         return ""
     its, mine = (seconds_text(found[name] / len(schedule.middle)) for found in (there, here))
     return f"{name} takes {its} a step there, and {mine} on device {wait.device}"
+
+
+def _between_operators(wait: Wait, schedule: Schedule) -> str:
+    """Says so if a straggler is late for the time between its operators."""
+    found = Counter[int | None]()
+    for piece in (schedule.by_id[index] for step in schedule.middle for index in step.slices):
+        if piece.event.kind == "task" and not piece.is_leaf_work:
+            found[piece.event.device] += piece.own
+    if found[wait.on_device] - found[wait.device] < MOSTLY * wait.seconds:
+        return ""
+    sides = (found[device] / len(schedule.middle) for device in (wait.on_device, wait.device))
+    its, mine = map(seconds_text, sides)
+    return f"it spends {its} a step between operators, and device {wait.device} {mine}"
 
 
 def _in_turns(schedule: Schedule) -> str:

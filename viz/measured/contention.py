@@ -17,7 +17,7 @@ CROWDED = 0.1
 """A share of the time without a processor, from which on a run is said to be disturbed."""
 
 MOST = 0.5
-"""A share of the time of a step without a processor, from which on it is said of that step."""
+"""A share of the time without a processor, from which on that is why steps are long."""
 
 _APART = 0.005
 """Seconds between samples, at least; see `dpexec.engine.trace.processors`."""
@@ -78,6 +78,16 @@ class Contention:
             return ""
         return f", while its threads had no processor for {percent(share)} of it"
 
+    @property
+    def why_late(self) -> str:
+        """Why threads do not begin or go on, in a clause; "" if they mostly had a processor."""
+        if self.share < MOST:
+            return ""
+        return (
+            f"for {percent(self.share)} of the time in which they have work, threads wait for a "
+            "processor, which other programs or threads use"
+        )
+
     def __str__(self) -> str:
         """A sentence; "" if threads hardly waited."""
         if self.share < CROWDED:
@@ -109,3 +119,8 @@ def _means(values: Sequence[float], generator: np.random.Generator) -> npt.NDArr
     found = np.array(values)
     chosen = generator.integers(0, len(found), (_DRAWS, len(found)))
     return np.concatenate([[found.mean()], found[chosen].mean(axis=1)])
+
+
+def contention(schedule: Schedule) -> Contention:
+    """Return the contention of a schedule; it is made once."""
+    return schedule.once(("contention", 0), lambda: Contention(schedule))

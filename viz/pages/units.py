@@ -149,6 +149,18 @@ def percent(share: float) -> str:
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
+def ratio_text(ratio: float) -> str:
+    """Return how many times as much something is; a division where that is hardly anything.
+
+    Example:
+        >>> ratio_text(1.5), ratio_text(1323.21), ratio_text(0.0021), ratio_text(0.0)
+        ('×1.50', '×1,323', '÷476', '×0.00')
+    """
+    if 0 < ratio < 0.095:
+        return f"÷{_digits(1 / ratio)}"
+    return f"×{ratio:,.0f}" if ratio >= 99.95 else f"×{ratio:.2f}"
+
+
 def figure_text(value: str | float | None, unit: Unit) -> str:
     """Return a figure of a table; "" for an unknown one.
 
@@ -165,7 +177,7 @@ def figure_text(value: str | float | None, unit: Unit) -> str:
     if unit == "fraction":
         return percent(value)
     if unit == "ratio":
-        return f"×{value:.2f}"
+        return ratio_text(value)
     return f"{value:g}" if unit == "count" else _digits(value)
 
 

@@ -81,7 +81,8 @@ function size(value: number, unit: Unit): string {
       if (value !== 0 && value < 0.0005) return "<0.1%";
       return `${(value * 100).toFixed(value !== 0 && value < 0.0995 ? 1 : 0)}%`;
     case "ratio":
-      return `×${value.toFixed(2)}`;
+      if (0 < value && value < 0.095) return `÷${digits(1 / value)}`;
+      return `×${value >= 99.95 ? count(value) : value.toFixed(2)}`;
     case "count":
       return count(value);
     default:
