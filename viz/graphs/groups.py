@@ -144,6 +144,10 @@ def _split(
     For keys on a circle, a group ends wherever the key changes along a path.
     """
     keys = {node: key(node) for node in nodes}
+    count = len(set(keys.values()))
+    if count in (1, len(keys)):  # nothing can be in between
+        yield from [list(nodes)] if count == 1 else ([node] for node in nodes)
+        return
     inner = {node: [other for other in before[node] if other in keys] for node in nodes}
     tangled = _tangled(inner, keys)
     phase: dict[int, int] = {}

@@ -180,6 +180,11 @@ def path_links(activities: Activities) -> tuple[list[int], list[Link]]:
     Returns:
         Positions of its activities, and its links.
     """
+    schedule, step = activities.runs.schedule, activities.runs.step
+    return schedule.once(("links", step.number), lambda: _links_of(activities))
+
+
+def _links_of(activities: Activities) -> tuple[list[int], list[Link]]:
     positions, found = [], []
     at: int | None = max(range(len(activities.all)), key=lambda i: (activities.all[i].stop, i))
     stop = activities.runs.step.stop

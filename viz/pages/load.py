@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -254,16 +255,23 @@ def _check_fields(data: Mapping[str, Any]) -> None:
 
 def _check_rows(part: str, rows: list[Any], fields: _Types, needed: bool = True) -> None:
     """Reject rows that lack a field, or have a value of another type in it."""
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict) or (needed and not fields.keys() <= row.keys()):
-            raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+    if set(map(type, rows)) - {dict} or (needed and not _all_have(rows, fields.keys())):
+        for number, row in enumerate(rows):
+            if not isinstance(row, dict) or (needed and not fields.keys() <= row.keys()):
+                raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
     for name, allowed in fields.items():
-        kinds = {type(row[name]) for row in rows if name in row}  # few, however many rows
+        having = rows if needed else [row for row in rows if name in row]
+        kinds = set(map(type, map(itemgetter(name), having)))  # few, however many rows
         if all(issubclass(kind, allowed) for kind in kinds):
             continue
         for number, row in enumerate(rows):
             if name in row and not isinstance(row[name], allowed):
                 raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+
+
+def _all_have(rows: list[Any], names: Set[str]) -> bool:
+    """Whether all rows have some fields; rows of one part are of few shapes."""
+    return all(names <= set(shape) for shape in set(map(tuple, rows)))
 
 
 def _check_texts(data: Mapping[str, Any]) -> None:

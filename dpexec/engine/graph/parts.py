@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import NotRequired, TypedDict
 
 from dpexec.engine.graph.ssa import OpNode
@@ -63,7 +64,10 @@ def line_of(op: Operator | None) -> str | None:
     """
     if op is None or op.callsite is None:
         return None
-    return f"{os.path.basename(op.callsite.filename)}:{op.callsite.line}"
+    return f"{_file_name(op.callsite.filename)}:{op.callsite.line}"
+
+
+_file_name = cache(os.path.basename)  # programs are built in few files
 
 
 def body_of(op: Operator | None, depth: int = 0) -> list[InnerOp]:

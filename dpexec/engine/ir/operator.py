@@ -152,7 +152,7 @@ class Operator:
     @property
     def reads(self) -> list[str]:
         """Variables it depends on: its needs, and outputs whose old value it may keep or add to."""
-        added_to = self.writes if self.bodies else self.continued
+        added_to = self.writes if "sub_block" in self.attrs else self.continued
         return list(dict.fromkeys([*self.needs, *added_to])) if added_to else self.needs
 
     @property
@@ -170,7 +170,7 @@ class Operator:
 
     def _with_bodies(self, names: list[str], which: int) -> list[str]:
         """Names, and those around that bodies read before writing (0) or that they write (1)."""
-        if not self.bodies:
+        if "sub_block" not in self.attrs:  # as nearly always
             return names
         found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
         found.update((n, None) for body in self.bodies for n in body._outer_names()[which])
