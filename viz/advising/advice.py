@@ -33,6 +33,8 @@ from dpexec.viz.measured.turns import asleep
 from dpexec.viz.measured.what_if import Effect, WhatIf
 from dpexec.viz.pages.units import percent, seconds_text
 
+from dpexec.engine.graph.kinds import REDUCE
+
 _AT_MOST = 8
 _OPERATORS = 3
 _UNEVEN = 3.0  # times as much time between operators as on another device
@@ -81,7 +83,7 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
     schedule = what_if.schedule
     worst = max(devices, key=lambda use: use.communication)
     hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
-    spread = "" if schedule.trace.meta.get("mode") == "reduce" else ", and Reduce mode spreads it"
+    spread = "" if schedule.trace.meta.get("mode") == REDUCE.name else ", and Reduce mode spreads it"
     yield _part(
         what_if,
         "communication",
