@@ -83,7 +83,8 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
     schedule = what_if.schedule
     worst = max(devices, key=lambda use: use.communication)
     hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
-    spread = "" if schedule.trace.meta.get("mode") == REDUCE.name else ", and Reduce mode spreads it"
+    in_reduce_mode = schedule.trace.meta.get("mode") == REDUCE.name
+    spread = "" if in_reduce_mode else ", and Reduce mode spreads it"
     yield _part(
         what_if,
         "communication",
