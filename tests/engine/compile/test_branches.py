@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.engine.compile.plans import compilation
+from dpexec.engine.compile.plans import partition as partitioning
 from dpexec.engine.compile.plans.branches import multiplications, stages_of
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.graph.kinds import COMPUTE
 from dpexec.engine.graph.ssa import OpNode, VarNode
 from tests.engine.run.nets import Net, assert_same_bits, batches, classifier, persistables, train
 
-WIDTH = 1024  # of a layer: as many multiplications as make a branch expensive
+WIDTH = 256  # of a layer
 
 
 def towers(forks=1):
@@ -36,7 +39,8 @@ def towers(forks=1):
 
 @pytest.fixture
 def cores(monkeypatch):
-    """Sets how many cores there are."""
+    """Sets how many cores there are; a layer of ``WIDTH`` makes a branch expensive."""
+    monkeypatch.setattr(partitioning, "stages_of", partial(stages_of, least=WIDTH * WIDTH))
     return lambda count: monkeypatch.setattr(compilation, "available_cpus", lambda: count)
 
 
@@ -74,7 +78,7 @@ def test_branches_take_little_more_memory(cores):
     taken = []
     for count in (1, 2):
         cores(count)
-        compiled = train(towers(forks=4), batches(1, rows=128)).compiled
+        compiled = train(towers(forks=4), batches(1, rows=32)).compiled
         sizes = compiled._engine.bindings.memory.sizes
         taken.append(sum(nbytes for (use, *_), nbytes in sizes.items() if use == "arena"))
     assert 0 < taken[1] < 1.15 * taken[0]
