@@ -55,8 +55,10 @@ def convert_dtype(dtype: Any) -> str:
         'float32'
     """
     kind = isinstance(dtype, type) and (dtype is bool or issubclass(dtype, np.generic))
-    if not kind and not isinstance(dtype, (VarType, np.dtype)) and dtype not in _NAMES:
-        raise ValueError(f"dtype must be one of {', '.join(_NAMES)}, but received {dtype!r}")
+    named = isinstance(dtype, str) and dtype in _NAMES
+    if not (kind or named or isinstance(dtype, (VarType, np.dtype))):
+        shown = " ".join(repr(dtype).split())
+        raise ValueError(f"dtype must be one of {', '.join(_NAMES)}, but received {shown:.80}")
     try:
         return dtype_name(as_var_type(dtype))
     except (TypeError, KeyError, ValueError) as error:
@@ -194,7 +196,7 @@ def check_choice(value: Any, name: str, choices: Sequence[Any], layer: str) -> N
     Raises:
         ValueError: it is not.
     """
-    if value not in choices:
+    if isinstance(value, np.ndarray) or value not in choices:
         known = " or ".join(repr(choice) for choice in choices)
         raise ValueError(f"'{name}' in {layer} must be {known}, but received {value!r}")
 

@@ -7,6 +7,7 @@ from typing import Any
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import name_scope
+from dpexec.engine.ir.undo import build_whole
 from dpexec.engine.ir.variable import Parameter, Variable
 
 __all__ = [
@@ -179,3 +180,6 @@ def _like(param: Any, block: Block, name: str | None = None) -> Variable:
     return block.create_var(
         name=name, dtype=param.dtype, shape=param.shape, lod_level=param.lod_level
     )
+
+
+build_whole(globals(), __all__, __name__)

@@ -9,6 +9,7 @@ from dpexec.clip.gradients import (
     append_gradient_clip_ops,  # noqa: F401  fluid's
     set_gradient_clip,
 )
+from dpexec.engine.ir.undo import build_whole as _build_whole
 
 __all__ = [
     "ClipByGlobalNorm",
@@ -24,3 +25,5 @@ __all__ = [
 ClipByValue = GradientClipByValue
 ClipByNorm = GradientClipByNorm
 ClipByGlobalNorm = GradientClipByGlobalNorm
+
+_build_whole(globals(), __all__, __name__)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.callsite import name_scope
+from dpexec.engine.ir.callsite import name_scope, warn
 from dpexec.engine.ir.variable import Variable
 
 __all__ = [
@@ -76,10 +75,7 @@ class GradientClipBase:
             Pairs of parameter and clipped gradient; parameters without a gradient are left out.
         """
         if any(getattr(param, "gradient_clip_attr", None) is not None for param, _ in params_grads):
-            warnings.warn(
-                "'set_gradient_clip' has no effect, because 'grad_clip' is given to the optimizer",
-                stacklevel=2,
-            )
+            warn("'set_gradient_clip' has no effect, because 'grad_clip' is given to the optimizer")
         return self._static_clip(params_grads)
 
     def _static_clip(self, params_grads: list[ParamGrad]) -> list[ParamGrad]:

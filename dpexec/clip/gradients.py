@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +16,7 @@ from dpexec.clip.base import (
 )
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir import roles
-from dpexec.engine.ir.callsite import name_scope
+from dpexec.engine.ir.callsite import name_scope, warn
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Parameter, Variable
 
@@ -255,10 +254,7 @@ def set_gradient_clip(
         )
     block = (program or default_main_program()).global_block()
     if any("/optimizer" in op.attrs.get(roles.NAME_SCOPE, "") for op in block.ops):
-        warnings.warn(
-            "'set_gradient_clip' has no effect on the 'minimize' that was called before it",
-            stacklevel=2,
-        )
+        warn("'set_gradient_clip' has no effect on the 'minimize' that was called before it")
     params: list[Parameter] = []
     for param in block.all_parameters() if param_list is None else param_list:
         found = block.var(param) if isinstance(param, str) else param

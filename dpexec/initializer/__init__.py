@@ -14,6 +14,7 @@ Example:
     [array([0.5, 0.5], dtype=float32)]
 """
 
+from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.initializer.base import Initializer  # noqa: F401  fluid's
 from dpexec.initializer.random import (
     NormalInitializer,
@@ -52,3 +53,5 @@ TruncatedNormal = TruncatedNormalInitializer
 Xavier = XavierInitializer
 MSRA = MSRAInitializer
 Bilinear = BilinearInitializer
+
+_build_whole(globals(), __all__, __name__)

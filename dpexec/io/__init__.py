@@ -1,6 +1,7 @@
 """``fluid.io``: readers of data, and saving and loading in Paddle 1.x's formats."""
 
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
+from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
 from dpexec.io.inference import load_inference_model, save_inference_model
 from dpexec.io.loading import load_params, load_persistables, load_vars
@@ -73,3 +74,6 @@ __all__ = [
     "shuffle",
     "xmap_readers",
 ]
+
+_own = [name for name in __all__ if globals()[name].__module__.startswith(f"{__name__}.")]
+_build_whole(globals(), _own, __name__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, BinaryIO
@@ -20,6 +19,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.scope import global_scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.formats import streams
+from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.executor import Executor
@@ -345,8 +345,7 @@ def set_program_state(program: Program, state_dict: Arrays) -> None:
         put(name, tensor)
     unused = [name for name in state_dict if name not in known]
     if unused:
-        warnings.warn(
+        warn(
             "This list is not set, Because of Paramerter not found in program. There are: "
-            + " ".join(unused),
-            stacklevel=2,
+            + " ".join(unused)
         )

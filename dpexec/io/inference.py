@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from dpexec.engine.core import unique_name
 from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.formats import streams
 from dpexec.engine.ir.attributes import warn_of_unknown_attributes
+from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.desc import parse
 from dpexec.engine.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, without_feed_and_fetch
 from dpexec.engine.ir.program import Program
@@ -86,9 +86,8 @@ def save_inference_model(
         raise ValueError("'target_vars' should be a list of Variable.")
     program = valid_program(main_program).clone()
     if any(op.type == "auc" for op in program.global_block().ops):
-        warnings.warn(
-            "please ensure that you have set the auc states to zeros before saving inference model",
-            stacklevel=2,
+        warn(
+            "please ensure that you have set the auc states to zeros before saving inference model"
         )
     names = _name_targets(program, targets)
     base = os.path.basename(model_filename or "__model__")
@@ -99,10 +98,9 @@ def save_inference_model(
     model = program.desc.serialize_to_string()
     writers: dict[str, Any] = {base: lambda file: file.write(model)}
     if program_only:
-        warnings.warn(
+        warn(
             "save_inference_model specified the param `program_only` to True, It will not save "
-            "params of Program.",
-            stacklevel=2,
+            "params of Program."
         )
     else:
         writers.update(_parameter_writers(program, params_filename))
@@ -247,5 +245,5 @@ def read_program(directory: str, name: str) -> Program:
         program = parse(data)
     except EnforceNotMet as error:
         raise type(error)(f"file {path}: {error}") from None
-    warn_of_unknown_attributes(program, f"file {path}", 3)
+    warn_of_unknown_attributes(program, f"file {path}")
     return program

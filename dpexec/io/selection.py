@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from dpexec.compiler import CompiledProgram
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Parameter, Variable
 
@@ -156,7 +156,7 @@ def valid_program(program: Any) -> Program:
     if program is None:
         return default_main_program()
     if isinstance(program, CompiledProgram):
-        warnings.warn("The input is a CompiledProgram, this is not recommended.", stacklevel=3)
+        warn("The input is a CompiledProgram, this is not recommended.")
         program = program._program
     if not isinstance(program, Program):
         raise TypeError(

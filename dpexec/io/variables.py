@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, BinaryIO
@@ -17,6 +16,7 @@ from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
 from dpexec.engine.formats import streams
+from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.io.atomic import write_files
@@ -178,10 +178,8 @@ def save_vars(
     program = valid_program(main_program)
     chosen = list(filter(predicate, program.list_vars())) if vars is None else list(vars)
     if not chosen:
-        warnings.warn(
-            "no variable in your model, please ensure there are any variables in your model "
-            "to save",
-            stacklevel=2,
+        warn(
+            "no variable in your model, please ensure there are any variables in your model to save"
         )
         return None
     names = sorted({var.name for var in chosen if var.type != VarType.RAW})

@@ -1,6 +1,7 @@
 """``fluid.metrics``: metrics of a whole data set, accumulated over batches."""
 
 from dpexec.detection_metric import DetectionMAP
+from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.metrics.base import CompositeMetric, MetricBase
 from dpexec.metrics.classification import Accuracy, Auc, Precision, Recall
 from dpexec.metrics.sequences import ChunkEvaluator, EditDistance
@@ -16,3 +17,5 @@ __all__ = [
     "Precision",
     "Recall",
 ]
+
+_build_whole(globals(), __all__, __name__)

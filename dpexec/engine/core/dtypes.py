@@ -129,18 +129,19 @@ def as_var_type(dtype: Any) -> VarType:
     """
     if isinstance(dtype, VarType):
         return dtype
-    if isinstance(dtype, int) and not isinstance(dtype, bool):
+    if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype in list(VarType):
         return VarType(dtype)
     try:
         given: np.dtype[Any] | None = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):  # the latter of what has a `dtype` of its own
         given = None
     if given is not None and given in _FROM_NUMPY:
         return _FROM_NUMPY[given]
     known = ", ".join(str(d) for d in _FROM_NUMPY)
     # Packages such as ml_dtypes add types to NumPy: whether one is imported must not matter.
     kind = TypeError if given is None or given.isbuiltin == _ADDED else ValueError
-    raise kind(f"{dtype!r} is not a tensor data type; known are {known}")
+    shown = " ".join(repr(dtype).split())
+    raise kind(f"{shown:.80} is not a tensor data type; known are {known}")
 
 
 def to_numpy(dtype: Any) -> np.dtype[Any]:

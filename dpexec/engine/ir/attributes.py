@@ -7,7 +7,6 @@ and libraries store notes of their own on operators.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import AttrType
 from dpexec.engine.core.errors import EnforceNotMet, similar
 from dpexec.engine.ir import opdef
+from dpexec.engine.ir.callsite import warn
 
 if TYPE_CHECKING:
     from dpexec.engine.ir.operator import Operator
@@ -247,13 +247,12 @@ def _misspelt(op: Operator) -> Iterator[str]:
             yield f"attribute {name!r}{meant}"
 
 
-def warn_of_unknown_attributes(program: Program, source: str, depth: int) -> None:
+def warn_of_unknown_attributes(program: Program, source: str) -> None:
     """Warn once about all attributes that have no effect because their names are misspelt.
 
     Args:
         program: the program, as it was read.
         source: what it was read from; the warning begins with it.
-        depth: number of stack frames between this call and the user's line.
     """
     told = [
         f"operator {op.type}, number {number} of block {block.idx}: {found}"
@@ -266,4 +265,4 @@ def warn_of_unknown_attributes(program: Program, source: str, depth: int) -> Non
     shown = "; ".join(told[:_TOLD])
     more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
     text = f"{source}: attributes that are unknown are ignored: {shown}{more}"
-    warnings.warn(text.encode("utf-8", "replace").decode(), stacklevel=depth + 1)
+    warn(text.encode("utf-8", "replace").decode())

@@ -261,7 +261,7 @@ class Program(Prunable):
         from dpexec.engine.ir.desc import parse
 
         program = parse(binary_str)
-        warn_of_unknown_attributes(program, "these bytes", 2)
+        warn_of_unknown_attributes(program, "these bytes")
         return program
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from dpexec.engine.ir.arguments import UNNAMED, check_types, explain, refuse_misfit
+
 __all__ = ["build_whole", "note", "note_attributes", "whole", "whole_block"]
 
 P = ParamSpec("P")
@@ -66,9 +68,8 @@ def whole(function: Callable[P, R]) -> Callable[P, R]:
         _journal.entries = []
         try:
             return _undone_if_raised(_journal.entries, function, *args, **kwargs)
-        except (TypeError, ArithmeticError, LookupError) as error:
-            if not hasattr(error, "__notes__"):  # else it says already where to look
-                _note_call(error, function, args, kwargs)
+        except UNNAMED as error:
+            explain(error, function, args, kwargs)
             raise
         finally:
             _journal.entries = None
@@ -145,6 +146,7 @@ def _refuse_argument(
 ) -> None:
     """Raise TypeError if an argument, or an item of one, should be a variable but is not."""
     given = inspect.signature(function).bind(*args, **kwargs).arguments
+    refuse_misfit(function, given, error)
     for name, value in given.items():
         items = value if isinstance(value, (list, tuple)) else ()
         if error.obj is value or any(error.obj is item for item in items):
@@ -153,21 +155,6 @@ def _refuse_argument(
                 f"'{name}' in {function.__name__} has no {error.name}, as a variable has: it is "
                 f"{type(error.obj).__name__} ({shown:.80})"
             ) from error
-
-
-def _note_call(error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Add the call to an error of Python's own, which names neither the layer nor an argument."""
-    try:
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError:  # the call itself does not fit, as the error says
-        return
-    shown = ", ".join(f"{name}={_short(value)}" for name, value in given.items() if name != "self")
-    error.add_note(f"The call was {function.__qualname__}({shown})")
-
-
-def _short(value: Any) -> str:
-    name = getattr(value, "name", None)
-    return name if isinstance(name, str) else f"{' '.join(repr(value).split()):.60}"
 
 
 def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], module: str) -> None:
@@ -195,7 +182,18 @@ def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], modul
 def _whole_methods(kind: type) -> None:
     for name, method in list(vars(kind).items()):
         if _builds(method) and name not in ("__enter__", "__exit__"):  # these outlive a call
-            setattr(kind, name, whole(method))
+            setattr(kind, name, whole(_checked(method) if name == "__init__" else method))
+
+
+def _checked(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a constructor: it refuses wrong types that it would only store, to fail later."""
+
+    @functools.wraps(constructor)
+    def construct(*args: Any, **kwargs: Any) -> None:
+        constructor(*args, **kwargs)
+        check_types(constructor, args, kwargs)
+
+    return construct
 
 
 def _builds(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """``fluid.transpiler.details``: internals of the transpilers that programs use."""
 
+from dpexec.engine.ir.undo import build_whole as _build_whole
 from dpexec.transpiler.details.checkport import wait_server_ready
 from dpexec.transpiler.details.program_utils import (
     block_to_code,
@@ -21,3 +22,5 @@ __all__ = [
     "variable_to_code",
     "wait_server_ready",
 ]
+
+_build_whole(globals(), __all__, __name__)

@@ -69,10 +69,10 @@ def test_a_written_variable_has_its_shape_and_type_again(x):
 
 def test_an_optimizer_that_failed_can_minimize_later(x):
     loss = layers.mean(layers.fc(x, 3))
-    adam = fluid.optimizer.Adam(0.1, epsilon="small")
+    adam = fluid.optimizer.Adam(0.1)
+    adam._attrs["epsilon"] = "small"
     refused(lambda: adam.minimize(loss))
     adam._attrs["epsilon"] = 1e-8
-    adam._epsilon = 1e-8
     adam.minimize(loss)
 
 
@@ -174,20 +174,77 @@ def test_what_was_built_before_a_block_stays(x):
     assert [op.type for op in fluid.default_main_program().global_block().ops] == ["relu"]
 
 
-@pytest.mark.parametrize(
-    ("call", "note"),
-    [
-        (lambda x: fluid.layers.dynamic_lstm(x, "3"), "dynamic_lstm(input=x, size='3')"),
-        (lambda x: fluid.layers.reshape(x, [-1, "3"]), "reshape(x=x, shape=[-1, '3'])"),
-        (lambda x: fluid.layers.dynamic_lstm(x, 0), "dynamic_lstm(input=x, size=0)"),
-    ],
-)
-def test_errors_of_python_name_the_call(call, note):
+def arguments_that_do_not_fit():
+    """Calls, the start of their messages, and what the errors refer to."""
+    ids = "The type of 'size' in dynamic_lstm must be int, but received str ('3')"
+    yield lambda x: layers.dynamic_lstm(x, "3"), TypeError, ids
+    text = "The type of 'groups' in conv2d must be int or None, but received list ([2])"
+    yield lambda x: layers.conv2d(x, 3, 3, groups=[2]), TypeError, text
+    text = "The type of 'multi_rois' in collect_fpn_proposals must be a list of Variable"
+    yield lambda x: layers.collect_fpn_proposals(None, [x], 2, 3, 10), TypeError, text
+    text = "The type of 'min_level' in distribute_fpn_proposals must be int, but received float"
+    yield lambda x: layers.distribute_fpn_proposals(x, 2.5, 5, 4, 224), TypeError, text
+    text = "an argument leads to a division by 0: dynamic_lstm(input=x float32[-1, 2, 4], size=0)"
+    yield lambda x: layers.dynamic_lstm(x, 0), ZeroDivisionError, text
+    text = "an argument has too few dimensions or items: stack(x=[])"
+    yield lambda x: layers.stack([]), IndexError, text
+    text = "The type of 'model_path' in load must be str, but received NoneType (None)"
+    yield lambda x: fluid.load(fluid.default_main_program(), None), TypeError, text
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), [*arguments_that_do_not_fit()])
+def test_errors_of_python_name_the_argument_or_the_call(call, kind, message):
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         x = fluid.data("x", [None, 2, 4])
-        with pytest.raises((TypeError, ZeroDivisionError)) as error:
+        with pytest.raises(kind) as error:
             call(x)
-    assert note in " ".join(error.value.__notes__)
+    assert str(error.value).startswith(message)
+
+
+def test_errors_of_checks_keep_their_words_and_name_the_call():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 2, 4])
+        with pytest.raises(ValueError, match=r"^perm of transpose") as error:
+            layers.transpose(x, [1, 0])
+    assert error.value.__notes__ == ["The call was transpose(x=x float32[-1, 2, 4], perm=[1, 0])"]
+
+
+def test_errors_of_functions_that_layers_call_are_left_alone(x):
+    def body(i):
+        return [()[0]]
+
+    i = layers.fill_constant([1], "int64", 0)
+    with pytest.raises(IndexError) as error:
+        layers.while_loop(lambda i: layers.less_than(i, i), body, [i])
+    assert str(error.value) == "tuple index out of range"
+
+
+CONSTRUCTIONS = {
+    "epsilon": lambda: fluid.optimizer.Adam(0.1, epsilon="small"),
+    "parameter_list": lambda: fluid.optimizer.SGD(0.1, parameter_list="fc_0.w_0"),
+    "regularization": lambda: fluid.optimizer.Momentum(0.1, 0.9, regularization=0.1),
+    "activation": lambda: layers.GRUCell(4, activation="tanh"),
+    "loc": lambda: fluid.initializer.Normal("0"),
+    "clip_norm": lambda: fluid.clip.GradientClipByNorm([1.0]),
+    "regularization_coeff": lambda: fluid.regularizer.L2Decay("0.1"),
+}
+
+
+@pytest.mark.parametrize("argument", CONSTRUCTIONS)
+def test_constructors_refuse_wrong_types_at_once(argument):
+    with pytest.raises(TypeError, match=f"^The type of '{argument}' in "):
+        CONSTRUCTIONS[argument]()
+
+
+@pytest.mark.parametrize(
+    "number", [np.float32(0.1), np.int64(1), np.array([0.1]), True], ids=lambda n: type(n).__name__
+)
+def test_numbers_of_numpy_are_numbers(number):
+    assert fluid.optimizer.Adam(0.1, epsilon=number)._attrs["epsilon"] == number
+
+
+def test_a_function_may_be_a_regularizer():
+    fluid.optimizer.SGD(0.1, regularization=lambda param, grad, block: grad)
 
 
 def test_errors_that_say_where_to_look_are_left_alone():
