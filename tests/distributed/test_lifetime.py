@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 import dask
@@ -127,6 +128,47 @@ def test_closed_program_goes_on_with_another_client(pair, expected):
         with pytest.raises(SchedulerLostError, match="is closed, by the program"):
             exe.run(compiled, feeds[0], [net.loss], scope=scope)
         until(lambda: all_held(pair) == NOTHING)
+    np.testing.assert_array_equal(losses, expected("mlp", 2).losses)
+
+
+def in_a_fork(act):
+    """What a function raises in a forked child: the class and the first words."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, from Python 3.12 on
+        child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            os.write(write, f"returned {act()}".encode())
+        except BaseException as error:
+            os.write(write, f"{type(error).__name__} {error}".encode()[:200])
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with open(read, "rb") as found:
+        return found.read().decode()
+
+
+@both_collectives
+def test_forked_process_cannot_give_orders_to_the_workers_of_its_parent(
+    pair, expected, collectives
+):
+    net, (first, *rest) = NETS["mlp"]()
+    scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    _, execution = strategies(scheduler=pair, collectives=collectives)
+    with fluid.scope_guard(scope):
+        exe.run(net.startup)
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, exec_strategy=execution, places=fluid.cpu_places(2)
+        )
+        losses = exe.run(compiled, first, [net.loss])
+        weight = scope.find_var(net.main.all_parameters()[0].name).get_tensor()
+        for act in (lambda: exe.run(compiled, first, [net.loss]), lambda: np.array(weight)):
+            assert in_a_fork(act).startswith("ClusterError the Client is of the process that")
+        for feed in rest:
+            losses += exe.run(compiled, feed, [net.loss])
+        exe.close()
     np.testing.assert_array_equal(losses, expected("mlp", 2).losses)
 
 

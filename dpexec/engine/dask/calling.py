@@ -13,7 +13,7 @@ from _thread import allocate_lock
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["call"]
+__all__ = ["call", "looked_at"]
 
 _LOOK = 1.0  # seconds between looks whether the event loop still runs
 
@@ -48,7 +48,7 @@ def call(client: Any, function: Callable[..., Coroutine[Any, Any, _T]], *args: A
         nonlocal task
         begun, task = task, None  # an error's frames would keep what it waited for
         if begun is not None and not begun.done():
-            begun.add_done_callback(_looked_at)
+            begun.add_done_callback(looked_at)
             begun.cancel()
 
     try:
@@ -66,7 +66,7 @@ def call(client: Any, function: Callable[..., Coroutine[Any, Any, _T]], *args: A
         raise
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
+def looked_at(task: asyncio.Task[Any]) -> None:
     """Look at a task's error, else asyncio says that nobody has."""
     if not task.cancelled():
         task.exception()

@@ -18,8 +18,8 @@ from distributed.client import _wait
 from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
-from dpexec.engine.core.errors import SchedulerLostError, WorkerLostError
-from dpexec.engine.dask.calling import call
+from dpexec.engine.core.errors import ClusterError, SchedulerLostError, WorkerLostError
+from dpexec.engine.dask.calling import call, looked_at
 from dpexec.engine.dask.hearing import hear_again
 from dpexec.engine.dask.pauses import Pauses
 from dpexec.engine.dask.reach import refusal
@@ -30,6 +30,7 @@ __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
 _LOOK = 0.25  # seconds between looks at who is still there
 _LEFT = "has left the cluster"
 _PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
+_FORKED = "the Client is of the process that this one was forked from: make another one here"
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
 """Errors of tasks that only mean that their worker is lost."""
 
@@ -52,6 +53,7 @@ class Contact:
         self._client, self.limit = client, limit
         self.reachability, self._pauses = Reachability(self._reach, limit), Pauses(limit)
         self._scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
+        self._process = os.getpid()
         if self._is_closed():
             raise self._client_closed()
 
@@ -61,7 +63,10 @@ class Contact:
 
         Raises:
             SchedulerLostError: the client is closed; dask's own error would be obscure.
+            ClusterError: the process was forked; both would give orders to the same workers.
         """
+        if os.getpid() != self._process:
+            raise ClusterError(_FORKED)
         if self._is_closed():
             raise self._client_closed()
         return self._client
@@ -303,7 +308,7 @@ class Contact:
             raise self._scheduler_lost(f"cannot be reached ({error})", what) from error
         finally:
             answer.cancel()
-            answer.add_done_callback(_looked_at)
+            answer.add_done_callback(looked_at)
 
     async def _look_for_scheduler(self, what: str) -> None:
         """Make sure that the scheduler's address is listened to: dask would try again for long.
@@ -324,7 +329,7 @@ class Contact:
             asyncio.ensure_future(self._watch_links(results, near, what)),
         ]
         for watch in watching:
-            watch.add_done_callback(_looked_at)
+            watch.add_done_callback(looked_at)
         try:
             await asyncio.wait([results, *watching], return_when=asyncio.FIRST_COMPLETED)
             ended = next(future for future in (results, *watching) if future.done())
@@ -392,9 +397,3 @@ class Contact:
             "is gone: what was trained there and not read since is lost. Go on from a checkpoint, "
             "with a new CompiledProgram; Executor.close() before the client's close loses nothing"
         )
-
-
-def _looked_at(task: asyncio.Future[Any]) -> None:
-    """Look at a task's error, else asyncio says that nobody has."""
-    if not task.cancelled():
-        task.exception()

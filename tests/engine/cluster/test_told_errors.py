@@ -7,6 +7,7 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
+from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
 from tests.distributed.clusters import workers
 from tests.engine.run.nets import batches, classifier, train, word_batches, words
@@ -117,8 +118,19 @@ def test_functions_of_the_user_fail_by_the_class_of_their_error(request, how, te
     assert first.endswith(f": {text}") and "operator py_func on device" in first
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
 @pytest.mark.parametrize("how", ["tasks", "gang"])
-def test_functions_that_exit_end_no_worker(processes, how):
-    error = of_function(lambda: SystemExit(3), scheduler=processes, collectives=how)
-    assert "SystemExit: 3" in str(error)
+def test_functions_that_end_their_process_end_no_worker(processes, how, error):
+    found = of_function(lambda: error, scheduler=processes, collectives=how)
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    assert str(found).startswith(f"a function of the program ended its process: {text}")
     assert len(processes.nthreads()) == 2
+
+
+def test_an_error_that_cannot_travel_is_not_logged_besides(caplog):
+    try:
+        raise EnforceNotMet("operator x") from Locked()
+    except EnforceNotMet as error:
+        told = copy_to_send(error)
+    assert (type(told), str(told), told.__cause__) == (EnforceNotMet, "operator x", None)
+    assert caplog.records == []

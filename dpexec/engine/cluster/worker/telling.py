@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from distributed.protocol import pickle
+import pickle
+
+import cloudpickle
 
 from dpexec.engine.core.errors import EnforceNotMet
 
@@ -13,16 +15,17 @@ def copy_to_send(error: BaseException) -> BaseException:
     """A copy of an error without its traceback, which would keep the values of frames alive.
 
     An error that cannot be pickled is replaced by a ``RuntimeError`` with its text. An operator's
-    error loses its cause if that cannot be pickled. ``SystemExit`` becomes an error, as it must not
-    end a worker.
+    error loses its cause if that cannot be pickled. ``SystemExit`` and ``KeyboardInterrupt`` become
+    errors, as they must not end a worker.
 
     Args:
         error: an error that was raised on this worker.
     """
-    if isinstance(error, SystemExit):
-        return EnforceNotMet(f"a function of the program ended its process: SystemExit: {error}")
-    try:
-        copy: BaseException = pickle.loads(pickle.dumps(error))
+    if not isinstance(error, Exception):
+        why = f"{type(error).__name__}: {error}".removesuffix(": ")
+        return EnforceNotMet(f"a function of the program ended its process: {why}")
+    try:  # not with dask's pickle, which logs what fails
+        copy: BaseException = pickle.loads(cloudpickle.dumps(error))
     except Exception:  # pickle runs code of the error's class, which may raise anything
         if isinstance(error, EnforceNotMet):
             return EnforceNotMet(str(error))
