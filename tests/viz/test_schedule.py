@@ -3,7 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from dpexec.viz.measured.schedule import TOLERANCE, Schedule
+from dpexec.viz.measured.nesting import TOLERANCE
+from dpexec.viz.measured.schedule import Schedule
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,3 +123,21 @@ def test_what_takes_no_time_comes_before_what_starts_then():
     names = [schedule.by_id[index].event.name for index in schedule.steps[0].slices]
     assert names == ["t", "instant", "long", "last"]
     assert [piece.depth for piece in schedule.slices] == [0, 1, 1, 1]
+
+
+def test_an_operator_without_time_at_the_end_of_its_task_is_a_part_of_it():
+    """Also if the next task begins at that moment; it waits for nothing of its own."""
+    events = [
+        task("forward_dev0-0", 0, 0, 5),
+        event("mul", "op", 0, "forward_dev0-0", 0, 5, node=0),
+        event("assign", "op", 0, "forward_dev0-0", 5, 5, node=1),
+        task("optimizer_dev0-1", 0, 5, 8),
+        event("fill_constant", "op", 0, "optimizer_dev0-1", 5, 5, node=2),
+        event("sgd", "op", 0, "optimizer_dev0-1", 5, 8, node=3),
+    ]
+    schedule = Schedule(trace(events))
+    found = {piece.event.name: piece for piece in schedule.slices}
+    assert len(schedule.tracks) == 1
+    for name, of in (("assign", "forward_dev0-0"), ("fill_constant", "optimizer_dev0-1")):
+        assert found[name].depth == 1
+        assert schedule.by_id[found[name].parent].event.name == of

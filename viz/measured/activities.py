@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from dpexec.viz.measured.nesting import TOLERANCE
 from dpexec.viz.measured.runs import StepRuns, runs_of
-from dpexec.viz.measured.schedule import COMMUNICATION, DATA, TOLERANCE, Schedule, Slice, Step
+from dpexec.viz.measured.schedule import COMMUNICATION, DATA, Schedule, Slice, Step
 from dpexec.viz.measured.shares import PathPart
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from dpexec.viz.measured.graph_facts import without_device
-from dpexec.viz.measured.schedule import DATA, TOLERANCE, Schedule, Slice, Step
+from dpexec.viz.measured.nesting import TOLERANCE
+from dpexec.viz.measured.schedule import DATA, Schedule, Slice, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,11 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from dpexec.viz.measured.graph_facts import GraphFacts
+from dpexec.viz.measured.nesting import nest
 
 from dpexec.engine.trace import Event, Trace
 
 _Made = TypeVar("_Made")
-
-TOLERANCE = 2e-9
-"""Seconds by which neighbours may overlap, because of clocks and Chrome's microseconds."""
 
 WARM = 1.5
 """First steps that took more than this many times the median are left out of averages."""
@@ -342,49 +340,9 @@ def _place(events: Sequence[tuple[int, Event]]) -> tuple[list[Track], list[Slice
     tracks: list[Track] = []
     slices: list[Slice] = []
     for (everywhere, device, thread), row in sorted(rows.items()):
-        lanes = _nest(row)
+        lanes = nest(row)
         for number, lane in enumerate(lanes):
             name = f"thread {thread}" + (f" ({number + 1})" if number else "")
             slices.extend(Slice(i, e, len(tracks), d, p, own) for i, e, d, p, own in lane)
             tracks.append(Track(None if everywhere else device, thread, name))
     return tracks, slices
-
-
-_Placed = tuple[int, Event, int, int | None, float]
-
-
-class _Lane:
-    """A track that is being filled: its open events, and all events placed so far."""
-
-    def __init__(self) -> None:
-        self.open: list[tuple[int, float]] = []  # id and stop
-        self.placed: list[tuple[int, Event, int, int | None]] = []
-        self.own: dict[int, float] = {}
-
-    def take(self, index: int, event: Event) -> bool:
-        """Put an event here, unless it overlaps an event without being part of it."""
-        while self.open and self.open[-1][1] <= event.start + TOLERANCE:
-            self.open.pop()
-        if self.open and event.stop > self.open[-1][1] + TOLERANCE:
-            return False
-        parent = self.open[-1][0] if self.open else None
-        if parent is not None:
-            self.own[parent] -= event.duration
-        self.own[index] = event.duration
-        self.placed.append((index, event, len(self.open), parent))
-        self.open.append((index, event.stop))
-        return True
-
-
-def _nest(row: Sequence[tuple[int, Event]]) -> list[list[_Placed]]:
-    lanes = [_Lane()]
-    for index, event in sorted(row, key=_outer_first):
-        if not any(lane.take(index, event) for lane in lanes):
-            lanes.append(_Lane())
-            lanes[-1].take(index, event)
-    return [[(*placed, lane.own[placed[0]]) for placed in lane.placed] for lane in lanes]
-
-
-def _outer_first(item: tuple[int, Event]) -> tuple[float, bool, bool, float]:
-    event = item[1]
-    return event.start, event.kind != "task", event.stop > event.start, -event.stop
