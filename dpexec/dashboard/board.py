@@ -82,6 +82,7 @@ class Board:
         self.memory: dict[str, tuple[int, int | None]] = {}
         self.members: Mapping[str, Member] = {}
         self.durations: dict[str, deque[float]] = {}
+        self.recorded: deque[float] = deque(maxlen=_DURATIONS)
         self.first = self.updated = self.last_step = self.sampled = 0.0
 
     def apply(self, report: Report) -> None:
@@ -99,6 +100,7 @@ class Board:
         if report["graph"] is not None:
             if _keys(report["graph"]) != _keys(self.boxes):  # else only the batch size changed
                 self.durations.clear()
+                self.recorded.clear()
             self.boxes = report["graph"]
         self._rates(report)
         self.steps, self.failed = report["steps"], report["failed"]
@@ -133,6 +135,7 @@ class Board:
         """
         if instead:
             self.sample, self.sampled = sample, time.time()
+        self.recorded.append(sample["seconds"])
         for _, _, kind, _, key, start, stop in sample["slices"]:
             if kind == "task":
                 kept = self.durations.setdefault(key, deque(maxlen=_DURATIONS))

@@ -12,6 +12,9 @@ from dpexec.engine.graph.describe import task_key
 
 __all__ = ["MOST_BOXES", "boxes", "collective_bytes", "loss_names"]
 
+_WORTH = 0.02
+"""The least share of a task's operators for which a role is named."""
+
 MOST_BOXES = 80
 """A plan with more tasks is folded: the tasks of a lane with the same role become one box."""
 
@@ -46,9 +49,19 @@ def _roles(task: Any) -> list[str]:
     return [role for role in found if role != "lr_sched"] or ["lr_sched"]
 
 
+def _largest_roles(tasks: list[Any]) -> dict[str, int]:
+    """The number of operators of each role in tasks, without roles of hardly any operator."""
+    known = dict.fromkeys(role for task in tasks for role in _roles(task))
+    if tasks[0].is_collective:
+        return dict.fromkeys(known, 1)
+    found = Counter(node.role for task in tasks for node in task.nodes)
+    least = _WORTH * sum(found[role] for role in known)
+    return {role: found[role] for role in known if found[role] >= least}
+
+
 def _box(tasks: list[Any], row: int, binding: Any) -> Box:
     first = tasks[0]
-    roles = list(dict.fromkeys(role for task in tasks for role in _roles(task)))
+    roles = _largest_roles(tasks)
     ops = Counter(node.name for task in tasks for node in task.nodes)
     label = first.nodes[0].does.text if first.is_collective else " + ".join(roles)
     return {

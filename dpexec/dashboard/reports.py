@@ -19,7 +19,8 @@ class Box(TypedDict):
     label: str
     device: int | None
     """None for all devices."""
-    roles: list[str]
+    roles: dict[str, int]
+    """The number of operators of each role."""
     row: int
     """One more than the largest row of the boxes it waits for."""
     ops: int

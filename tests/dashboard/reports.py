@@ -12,7 +12,7 @@ BOXES = [
             "keys": [f"forward_backward_dev{d}-{d}"],
             "label": "forward + backward",
             "device": d,
-            "roles": ["forward", "backward"],
+            "roles": {"forward": 3, "backward": 1},
             "row": 0,
             "ops": 7,
             "most": ["mul ×2", "relu ×1"],
@@ -24,7 +24,7 @@ BOXES = [
         "keys": ["all_reduce-2"],
         "label": "all-reduce",
         "device": None,
-        "roles": ["collective"],
+        "roles": {"collective": 1},
         "row": 1,
         "ops": 1,
         "most": ["all_reduce ×1"],
@@ -35,7 +35,7 @@ BOXES = [
             "keys": [f"optimizer_dev{d}-{3 + d}"],
             "label": "update",
             "device": d,
-            "roles": ["optimize"],
+            "roles": {"optimize": 1},
             "row": 2,
             "ops": 1,
             "most": ["sgd ×1"],
@@ -55,7 +55,9 @@ def sample(step: int, slow: float = 1.0) -> dict[str, Any]:
         begin = 0.0 if box["row"] == 0 else start
         (key,) = box["keys"]
         slices.append([box["device"], "", "task", key, key, begin, begin + took])
-        slices.append([box["device"], box["roles"][0], "op", "relu", key, begin, begin + took / 2])
+        slices.append(
+            [box["device"], next(iter(box["roles"])), "op", "relu", key, begin, begin + took / 2]
+        )
         start = max(start, begin + took)
     return {"step": step, "seconds": start, "slices": slices, "left_out": 0}
 

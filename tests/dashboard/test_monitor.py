@@ -3,6 +3,7 @@
 import gc
 import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -280,3 +281,12 @@ def test_nothing_is_told_of_what_never_ran():
     source = LocalSource(compiled)
     assert source.report() is None
     source.close()
+
+
+def test_a_box_does_not_name_roles_of_hardly_any_operator():
+    """A constant of the update that is made early does not make a task one of the update."""
+    nodes = [SimpleNamespace(role=role) for role in ["forward"] * 60 + ["optimize"]]
+    task = SimpleNamespace(is_collective=False, nodes=nodes)
+    assert boxes._largest_roles([task]) == {"forward": 60}
+    task.nodes = nodes[50:]
+    assert boxes._largest_roles([task]) == {"forward": 10, "optimize": 1}

@@ -89,6 +89,24 @@ def test_groups_of_every_worker_are_shown():
     assert "this process: 8 steps" in live_view.panel(full_board(), "groups")
 
 
+def test_no_group_takes_more_of_a_step_than_the_recorded_steps_say():
+    """The steps of the latest report may be shorter than those of which tasks were recorded."""
+    board = full_board()
+    board.step_seconds = board.recorded[-1] / 10
+    shares = re.findall(r"a step, (\d+)%", live_view.panel(board, "groups"))
+    assert shares and all(int(share) <= 100 for share in shares)
+
+
+def test_a_task_is_divided_among_roles_by_their_operators():
+    """The first task has three forward operators and one backward operator."""
+    svg = picture(live_view.panel(full_board(), "graph"))
+    width = {name: [] for name in ("forward", "backward")}
+    for element in svg.iter("rect"):
+        if element.get("class") in width:
+            width[element.get("class")].append(float(element.get("width")))
+    assert width["forward"] == pytest.approx([3 * each for each in width["backward"]], rel=1e-3)
+
+
 def test_worker_that_has_left_is_named_and_its_groups_are_gone():
     board = with_members("0", "1")
     board.members["1"].left = time.time() - 4

@@ -57,13 +57,13 @@ def _sampled(board: Any) -> tuple[float, dict[str, float]]:
     for key in (key for box in board.boxes for key in box["keys"] if key in board.durations):
         name = key.rpartition("-")[0]
         each[name] = each.get(name, 0.0) + median(board.durations[key])
-    return board.step_seconds or sum(each.values()), each
+    return median(board.recorded or [sum(each.values())]), each
 
 
-def _roles(board: Any, group: str) -> list[str]:
+def _roles(board: Any, group: str) -> dict[str, int]:
     """The roles of the tasks in a group."""
     found = (b["roles"] for b in board.boxes for k in b["keys"] if k.rpartition("-")[0] == group)
-    return next(found, ["collective" if "_dev" not in group else "feed"])
+    return next(found, {"collective" if "_dev" not in group else "feed": 1})
 
 
 def _rows(each: Mapping[str, float], period: float) -> Iterator[tuple[str, float]]:
@@ -79,7 +79,7 @@ def _rows(each: Mapping[str, float], period: float) -> Iterator[tuple[str, float
 
 
 def _row(
-    name: str, seconds: float, period: float, longest: float, roles: list[str], y: float
+    name: str, seconds: float, period: float, longest: float, roles: dict[str, int], y: float
 ) -> Iterator[str]:
     width = max(seconds / (longest or 1.0) * (_RIGHT - _LEFT), 0.6)
     text = f"{seconds_text(seconds)} a step, {seconds / (period or 1.0):.0%}"
@@ -95,6 +95,8 @@ def _notes(board: Any, members: list[Any], there: int) -> Iterator[str]:
     every = max((member.every for member in members if member.left is None), default=1)
     if every > 1:
         yield f"Measured in one of {every:,} steps."
+    if not members:
+        yield "Medians of the latest recorded steps."
     now = time.time()
     for member in members:
         if member.left is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 
 from dpexec.viz.pages.style import DARK, LIGHT, ROLE_NAMES
@@ -95,12 +95,22 @@ def filled(x: float, y: float, width: float, height: float, role: str) -> str:
     return f'<rect class="{role}" {place}/>{hatch}'
 
 
-def framed(x: float, y: float, width: float, height: float, roles: list[str]) -> str:
-    """Return a rectangle that is divided among roles, with the frame of the last one."""
-    each = width / len(roles)
-    fills = "".join(filled(x + i * each, y, each, height, role) for i, role in enumerate(roles))
+def framed(x: float, y: float, width: float, height: float, roles: Mapping[str, int]) -> str:
+    """Return a rectangle that is divided among roles, with the frame of the last one.
+
+    Args:
+        x: of the left side.
+        y: of the upper side.
+        width: in pixels.
+        height: in pixels.
+        roles: the roles, and the number of operators of each.
+    """
+    fills, at, whole = "", x, sum(roles.values())
+    for role, count in roles.items():
+        fills += filled(at, y, width * count / whole, height, role)
+        at += width * count / whole
     return fills + (
-        f'<rect class="edge {roles[-1]}-edge" x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" '
+        f'<rect class="edge {[*roles][-1]}-edge" x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" '
         f'height="{height:.1f}" rx="{3 if width > 12 else 0}"/>'
     )
 

@@ -16,6 +16,8 @@ _LANE, _GAP, _ROW, _BOX = 214.0, 12.0, 50.0, 38.0
 _MOST_DEVICES = 8
 _WIDTH, _LEFT, _BAR = 980.0, 84.0, 17.0
 _MARKS = {"done": "✓", "running": "▶", "waiting": "…", "unknown": ""}
+_Tasks = Mapping[str, Mapping[str, int]]
+"""By key of a task: the number of operators of each role."""
 _KEY = "✓ done, ▶ runs, … waits, ▲ takes 1.5 times its median or more."
 
 
@@ -125,20 +127,18 @@ def _stacked(slices: Sequence[Sequence[Any]]) -> list[tuple[int, Sequence[Any]]]
     return placed
 
 
-def _roles(row: Sequence[Any], of_tasks: Mapping[str, list[str]]) -> list[str]:
+def _roles(row: Sequence[Any], of_tasks: _Tasks) -> Mapping[str, int]:
     """The roles of a slice: its own, else those of its task, else its kind."""
     _, role, kind, name, key, _, _ = row
     if role or kind == "transfer":
-        return [role or "collective"]
+        return {role or "collective": 1}
     found = of_tasks.get(key)
     if found:
-        return found if kind == "task" else found[:1]
-    return ["fetch" if kind == "fetch" or name.startswith("finish") else "feed"]
+        return found if kind == "task" else {next(iter(found)): 1}
+    return {"fetch" if kind == "fetch" or name.startswith("finish") else "feed": 1}
 
 
-def _slice(
-    row: Sequence[Any], of_tasks: Mapping[str, list[str]], x: float, y: float, width: float
-) -> str:
+def _slice(row: Sequence[Any], of_tasks: _Tasks, x: float, y: float, width: float) -> str:
     device, _, kind, name, _, start, stop = row
     shown = "transfer" if kind == "transfer" else name.removesuffix(f"_dev{device}")
     text = fit(shown, width - 6, least=3)
@@ -153,7 +153,7 @@ def _legend(roles: set[str]) -> str:
     parts, x = [], 1.0
     for role, name in ROLE_NAMES.items():
         if role in roles:
-            parts.append(framed(x, 2, 26, 13, [role]))
+            parts.append(framed(x, 2, 26, 13, {role: 1}))
             parts.append(f'<text x="{x + 32}" y="13">{name}</text>')
             x += 52 + len(name) * CHARACTER
     return svg(max(x, 1.0), 18, parts, "Legend")
