@@ -61,11 +61,16 @@ class Passing:
             False.
         looks_at: input slots whose numbers it looks at.
         unseen: the output slot whose arrays come from somewhere unknown; "" for none.
+        code: what does it in machine code that has all rounds of a loop, an instruction of
+            :mod:`dpexec.engine.kernels.rounds`; "" for nothing.
+        slots: its inputs and outputs, in the order in which the instruction takes them.
     """
 
     make: Callable[[Operator], Callable[[RoundValues], bool]]
     looks_at: tuple[str, ...] = ()
     unseen: str = ""
+    code: str = ""
+    slots: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)

@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -21,11 +22,13 @@ from dpexec.engine.kernels import code_store
 from dpexec.engine.kernels.compiling import lacks
 from dpexec.engine.kernels.machine import Kernel
 
-__all__ = ["compile_together", "help_compiling"]
+__all__ = ["Aside", "compile_named", "compile_together", "help_compiling"]
 
 _FEWEST = 7
 """Kernels for which a process is started: before its first one, others compile in that time."""
 _MOST_HELPERS = 3
+_PATIENCE = 1.0
+"""Seconds until it is looked again whether another process has compiled a kernel."""
 
 
 def compile_together(kernels: Iterable[Kernel]) -> None:
@@ -42,11 +45,61 @@ def compile_together(kernels: Iterable[Kernel]) -> None:
                 _ = kernel.address
 
 
+class Aside:
+    """A kernel that another process compiles, while Python does its work with the same bits.
+
+    Args:
+        kernel: the kernel.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._turn = threading.Lock()
+        self._next = 0.0  # when to look again
+        self._process: subprocess.Popen[bytes] | None = None
+        self._alone = contextlib.ExitStack()  # of several processes one compiles
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the machine code is there at once; else a process begins to compile it."""
+        if "address" in vars(self._kernel):
+            return True
+        with self._turn:
+            return self._is_there()
+
+    def _is_there(self) -> bool:
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                return False
+            self._alone.close()
+            return True  # if the process failed, this one compiles it, or says why it cannot
+        now, kernel = time.monotonic(), self._kernel
+        if now < self._next:
+            return False
+        if not lacks(kernel.machine_function, kernel.loads()):
+            return True
+        if not _able() or code_store.folder() is None:
+            return True
+        self._next = now + _PATIENCE
+        if self._alone.enter_context(code_store.at_most_one(str(kernel))):
+            with contextlib.suppress(OSError):
+                self._process = _start([str(kernel)], "compile_named")
+        else:
+            self._alone.close()
+        return False
+
+
+def _able() -> bool:
+    """Whether this process can start others."""
+    return bool(sys.executable) and not hasattr(sys, "frozen")
+
+
 @contextlib.contextmanager
 def _helped(names: Sequence[str]) -> Iterator[None]:
     """Helpers compile kernels in the meantime; they end soon after this block, or this process."""
     number = min(len(names) // _FEWEST, available_cpus() - 1, _MOST_HELPERS)
-    able = number >= 1 and sys.executable and not hasattr(sys, "frozen")
+    able = number >= 1 and _able()
     started: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as stack:
         if able and stack.enter_context(code_store.at_most_one("helpers")):  # of many workers
@@ -61,10 +114,10 @@ def _helped(names: Sequence[str]) -> Iterator[None]:
                 threading.Thread(target=process.wait, daemon=True).start()
 
 
-def _start(names: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(names: Sequence[str], does: str = "help_compiling") -> subprocess.Popen[bytes]:
     package = str(Path(__file__).parents[3])  # this process may have it from anywhere
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    calling = "from dpexec.engine.kernels import together; together.help_compiling()"
+    calling = f"from dpexec.engine.kernels import together; together.{does}()"
     return subprocess.Popen(
         [sys.executable, "-P", "-c", calling, *names],
         stdin=subprocess.PIPE,
@@ -89,3 +142,12 @@ def help_compiling() -> None:
         if name in known:
             ahead.prepare(known[name])
     ahead.prepare(thread_team.attend)
+
+
+def compile_named() -> None:
+    """Compile the kernels that the command line names, for the next process if this one ended."""
+    from dpexec.engine.kernels import ahead
+
+    for kernel in ahead.known():
+        if isinstance(kernel, Kernel) and str(kernel) in sys.argv[1:]:
+            ahead.prepare(kernel)

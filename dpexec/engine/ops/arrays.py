@@ -64,7 +64,7 @@ def _pass_written(op: Operator) -> Callable[[RoundValues], bool]:
     infer=_infer_write,
     checks_values=True,
     host_inputs="I",
-    passes=Passing(_pass_written, looks_at=("I",)),
+    passes=Passing(_pass_written, looks_at=("I",), code="write", slots=("Out", "X", "I", "X@LOD")),
 )
 def write_to_array(
     xp: Any,
@@ -140,7 +140,13 @@ def _pass_read(op: Operator) -> Callable[[RoundValues], bool]:
     infer=_infer_read,
     checks_values=True,
     host_inputs="I",
-    passes=Passing(_pass_read, looks_at=("I",), unseen="Out"),
+    passes=Passing(
+        _pass_read,
+        looks_at=("I",),
+        unseen="Out",
+        code="read",
+        slots=("Out", "X", "I", "X_W", "Out@LOD"),
+    ),
 )
 def read_from_array(
     xp: Any, x: TensorArray, index: Any, like: Any, lod: Lod | None

@@ -155,7 +155,7 @@ def _pass_counter(op: Operator) -> Callable[[RoundValues], bool]:
     ],
     capturable=True,
     makes_numbers=True,
-    passes=Passing(_pass_counter, looks_at=("X",)),
+    passes=Passing(_pass_counter, looks_at=("X",), code="count", slots=("Out", "X")),
     flops=per_element("Out", 1),
 )
 def increment(xp: Any, x: Any, *, step: float = 1.0) -> Any:

@@ -85,7 +85,8 @@ def _declare(
 
 
 less_than = _declare(
-    *("less_than", "<", [True, False, False]), passes=Passing(_pass_less, looks_at=("X", "Y"))
+    *("less_than", "<", [True, False, False]),
+    passes=Passing(_pass_less, looks_at=("X", "Y"), code="less", slots=("Out", "X", "Y")),
 )
 less_equal = _declare("less_equal", "<=", [True, True, False])
 greater_than = _declare("greater_than", ">", [False, False, True])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ir.roles import grad_name
-from dpexec.engine.ops._iterations import Iterations
-from dpexec.engine.ops._totals import Deferred
+from dpexec.engine.ops._iterations import Course, Iterations, State
+from dpexec.engine.ops._rounds import run_rounds
 
 Values = Mapping[str, Any]
 """Values of the variables of a body, by name."""
@@ -66,7 +66,7 @@ def recurrent(
     ex_states: Sequence[str],
     states: Sequence[str],
     reverse: bool = False,
-) -> tuple[list[Any], list[Values] | None]:
+) -> tuple[list[Any], Sequence[Values] | None]:
     """Run the operators of the attribute ``sub_block`` once per step, with states of the last step.
 
     Inside the block, an input's name denotes its slice for the step, and an output's name denotes
@@ -87,49 +87,17 @@ def recurrent(
     Returns:
         The outputs, ``(steps, ...)`` each, and the values of every step that gradients need.
     """
-    count = len(inputs[0])
-    memories = dict(zip(ex_states, initial_states, strict=True))
-    scopes: list[Values] = [{}] * count
-    stacks: dict[str, _Stack] = {name: _Stack(xp, count, body) for name in names["outputs"]}
-    for step in _order(count, reverse):
-        slices = {name: x[step] for name, x in zip(names["inputs"], inputs, strict=True)}
-        made = body.begin(given=memories | slices)
-        if differentiated:
-            scopes[step] = made
-        for name, stack in stacks.items():
-            stack.put(step, made[name])
-        memories = {name: made[state] for name, state in zip(ex_states, states, strict=True)}
-    body.finish()
-    return [stack.whole for stack in stacks.values()], scopes if differentiated else None
-
-
-def _order(count: int, reverse: bool) -> Iterable[int]:
-    return range(count)[::-1] if reverse else range(count)
-
-
-class _Stack:
-    """An array of the values of all steps.
-
-    Args:
-        xp: the array library.
-        count: number of steps.
-        deferred: does the work.
-
-    Attributes:
-        whole: the array; None as long as there is no value.
-    """
-
-    def __init__(self, xp: Any, count: int, deferred: Deferred) -> None:
-        self._xp = xp
-        self._deferred = deferred
-        self._count = count
-        self.whole: Any = None
-
-    def put(self, step: int, value: Any) -> None:
-        """Store the value of a step; all values have the same shape."""
-        if self.whole is None:
-            self.whole = self._xp.empty((self._count, *value.shape), value.dtype)
-        self._deferred.copy(self.whole[step : step + 1], value)
+    initial = zip(ex_states, initial_states, states, strict=True)
+    course = Course(
+        rounds=len(inputs[0]),
+        backwards=reverse,
+        keeps=differentiated,
+        slices=dict(zip(names["inputs"], inputs, strict=True)),
+        states={before: State(first, after, needed=True) for before, first, after in initial},
+        stacks=names["outputs"],
+    )
+    ran = run_rounds(xp, body, course)
+    return [ran.stacks[name] for name in names["outputs"]], ran.kept if differentiated else None
 
 
 def _infer_grad(
@@ -177,28 +145,25 @@ def recurrent_grad(
         if d_output is not None
     }
     of_inputs, _, of_parameters = needs
-    inputs_wanted = zip(names["inputs"], of_inputs, strict=False)
-    stacks = {n: _Stack(xp, len(scopes), body) for n, is_wanted in inputs_wanted if is_wanted}
-    parameters_wanted = zip(names.get("parameters", ()), of_parameters, strict=False)
-    sums = {n: body.total(xp, grad_name(n)) for n, is_wanted in parameters_wanted if is_wanted}
-    d_states: dict[str, Any] = {}
-    for step in _order(len(scopes), not reverse):
-        given = {name: d_output[step] for name, d_output in flowing.items()}
-        made = body.begin(scopes[step], given | d_states)
-        for name, stack in stacks.items():
-            stack.put(step, made[grad_name(name)])
-        d_states = {
-            grad_name(state): made[grad_name(before)]
-            for state, before in zip(states, ex_states, strict=True)
-            if grad_name(before) in made
-        }
-    body.finish()
-    d_initial = [
-        d_states.get(grad_name(state), xp.zeros_like(initial))
-        for state, initial in zip(states, initial_states, strict=True)
-    ]
+    wanted = [n for n, is_wanted in zip(names["inputs"], of_inputs, strict=False) if is_wanted]
+    added = zip(names.get("parameters", ()), of_parameters, strict=False)
+    sought = [n for n, is_wanted in added if is_wanted]
+    pairs = zip(states, ex_states, strict=True)
+    course = Course(
+        rounds=len(scopes),
+        backwards=not reverse,
+        forward=scopes,
+        slices=flowing,
+        states={grad_name(state): State(None, grad_name(before)) for state, before in pairs},
+        stacks=[*map(grad_name, wanted)],
+        totals=[*map(grad_name, sought)],
+    )
+    found = run_rounds(xp, body, course)
     return (
-        [stacks[name].whole if name in stacks else None for name in names["inputs"]],
-        d_initial,
-        [sums[name].whole if name in sums else None for name in names.get("parameters", ())],
+        [found.stacks.get(grad_name(name)) for name in names["inputs"]],
+        [
+            xp.zeros_like(initial) if d_initial is None else d_initial
+            for initial, d_initial in zip(initial_states, found.states.values(), strict=True)
+        ],
+        [found.totals.get(grad_name(name)) for name in names.get("parameters", ())],
     )

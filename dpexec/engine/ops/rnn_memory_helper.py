@@ -11,7 +11,7 @@ from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._tables import first_name
 
 
-def _pass_same(given: str, made: str) -> Passing:
+def _pass_same(given: str, made: str, like: str = "") -> Passing:
     """The array of one slot is that of another one."""
 
     def make(op: Operator) -> Callable[[RoundValues], bool]:
@@ -23,7 +23,7 @@ def _pass_same(given: str, made: str) -> Passing:
 
         return passes
 
-    return Passing(make, unseen=made)
+    return Passing(make, unseen=made, code="pass", slots=(made, given, like))
 
 
 @op(
@@ -48,7 +48,7 @@ def rnn_memory_helper(xp: Any, x: Any) -> Any:
     *("X", "Out", "Out@GRAD?"),
     outputs="X@GRAD",
     lazy=True,
-    passes=_pass_same("Out@GRAD", "X@GRAD"),
+    passes=_pass_same("Out@GRAD", "X@GRAD", like="X"),
 )
 def rnn_memory_helper_grad(xp: Any, x: Any, out: Any, d_out: Any) -> Any:
     """The gradient itself; zeros if nothing comes from later steps."""

@@ -46,7 +46,13 @@ def _pass_rows(op: Operator) -> Callable[[RoundValues], bool]:
     outputs="Out Out@LOD",
     infer=_infer,
     host_inputs="I",
-    passes=Passing(_pass_rows, looks_at=("I", "RankTable"), unseen="Out"),
+    passes=Passing(
+        _pass_rows,
+        looks_at=("I", "RankTable"),
+        unseen="Out",
+        code="shrink",
+        slots=("Out", "X", "RankTable", "I", "X@LOD", "Out@LOD"),
+    ),
 )
 def shrink_rnn_memory(
     xp: Any, x: Any, lod: Lod | None, table: LoDRankTable, step: Any

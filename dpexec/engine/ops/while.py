@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.engine.core.arrays import TensorArray
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.opdef import Spec, op, require
 from dpexec.engine.ir.roles import EMPTY, grad_name, variable_name
-from dpexec.engine.ops._iterations import Iterations
-from dpexec.engine.ops._totals import dense
+from dpexec.engine.ops._iterations import Course, Iterations, State
+from dpexec.engine.ops._rounds import or_zeros, run_rounds
 
 Round = Mapping[str, Any]
 """The values of variables after a round, by name."""
@@ -45,7 +44,7 @@ def while_(
     names: Mapping[str, Sequence[str]],
     is_test: bool = False,
     differentiated: bool = False,
-) -> tuple[list[Any], list[Round]]:
+) -> tuple[list[Any], Sequence[Round]]:
     """Run the operators of the attribute ``sub_block`` as long as a condition holds.
 
     They write the condition, and may write other variables of surrounding blocks, which the next
@@ -65,6 +64,9 @@ def while_(
         No outputs, because the body has written them, and the values after every round.
     """
     (name,) = names["Condition"]
+    ran = body.whole(Course(until=name, keeps=differentiated))
+    if ran is not None:
+        return [], ran.kept
     rounds: list[Round] = []
     while bool(condition.reshape(())[()]):
         made = body.begin()
@@ -95,7 +97,7 @@ def while_grad(
     x: list[Any],
     outputs: list[Any],
     d_outputs: list[Any],
-    rounds: list[Round],
+    rounds: Sequence[Round],
     *,
     body: Iterations,
     names: Mapping[str, Sequence[str]],
@@ -121,29 +123,18 @@ def while_grad(
     wanted = [n for n, grad in zip(names["X"], names["X@GRAD"], strict=True) if grad != EMPTY]
     values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
     owners = [variable_name(grad) for grad in original_output_grad]
-    flowing = dict(zip(owners, d_outputs, strict=True))
-    totals = {n: body.total(xp, grad_name(n)) for n in wanted if n not in flowing}
-    for left in reversed(rounds):
-        there = [_or_zeros(xp, flowing[n], left.get(n, values[n])) for n in owners]
-        here = body.begin(left, dict(zip(original_output_grad, there, strict=True)))
-        made = {name: here[grad_name(name)] for name in wanted if name not in totals}
-        flowing = {n: dense(xp, made[n]) if n in made else _before(g) for n, g in flowing.items()}
-    body.finish()
-    found = {**{name: total.whole for name, total in totals.items()}, **flowing}
-    return [_or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]
-
-
-def _before(gradient: Any) -> Any:
-    """The gradient of a variable's value before a round that overwrites it without reading it.
-
-    There is none, except for arrays: a round writes one entry, and the others remain.
-    """
-    return gradient if isinstance(gradient, TensorArray) else None
-
-
-def _or_zeros(xp: Any, gradient: Any, value: Any) -> Any:
-    """A gradient; for none, zeros like the variable."""
-    if gradient is not None:
-        return gradient
-    empty = value is None or isinstance(value, TensorArray)
-    return TensorArray() if empty else xp.zeros_like(value)
+    states = {
+        grad: State(first, grad_name(n) if n in wanted else "", n in wanted, n, values[n])
+        for grad, n, first in zip(original_output_grad, owners, d_outputs, strict=True)
+    }
+    added = [name for name in wanted if name not in owners]
+    course = Course(
+        rounds=len(rounds),
+        backwards=True,
+        forward=rounds,
+        states=states,
+        totals=[*map(grad_name, added)],
+    )
+    ran = run_rounds(xp, body, course)
+    found = dict(zip((*added, *owners), (*ran.totals.values(), *ran.states.values()), strict=True))
+    return [or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]

@@ -29,13 +29,17 @@ class Helper:
     def wait(self):
         """It has ended."""
 
+    def poll(self):
+        """What it ended with: 0 once ``ended`` is set."""
+        return 0 if getattr(self, "ended", False) else None
+
 
 @pytest.fixture
 def helpers(monkeypatch):
     """The helpers that are started, which do nothing, on a machine with many processors."""
     found = []
 
-    def start(names):
+    def start(names, does=""):
         found.append(Helper(names))
         return found[-1]
 
@@ -161,3 +165,27 @@ print(*found, len(starts))
         found.append(done.stdout.split())
     assert found[0][:-1] == found[1][:-1]
     assert (found[0][-1], found[1][-1]) == ("0", "1")
+
+
+def test_another_process_compiles_a_kernel_meanwhile(folder, helpers):
+    (made,) = many(1)
+    aside, other = together.Aside(made), together.Aside(made)
+    assert not aside.at_hand and not aside.at_hand
+    assert not other.at_hand  # of several processes one compiles
+    (helper,) = helpers
+    assert helper.names == [str(made)]
+    helper.ended = True
+    assert aside.at_hand  # although the helper made nothing: this process does
+    assert made.address and other.at_hand
+
+
+def test_a_process_that_cannot_start_others_compiles_itself(folder, helpers, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "")
+    assert together.Aside(many(1)[0]).at_hand and not helpers
+
+
+def test_a_kernel_that_is_named_is_compiled_to_the_end(folder):
+    code = "from dpexec.engine.kernels import together; together.compile_named()"
+    subprocess.run([sys.executable, "-c", code, NAMES[0]], check=True, timeout=100)
+    assert [*folder.rglob("*")]
+    assert not together.lacks(losses._mean_grad.machine_function, losses._mean_grad.loads())

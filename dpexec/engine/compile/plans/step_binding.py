@@ -185,8 +185,9 @@ def _body(op: Operator, module_of: ModuleOf, checked: bool, native: bool) -> Bod
     kernels.load()
     from dpexec.engine.compile.regions.deferred import DeferredCalls
     from dpexec.engine.compile.regions.region import regions_of
+    from dpexec.engine.compile.regions.whole_loop import WholeLoop
 
-    return Body(op, bind, regions_of, DeferredCalls)
+    return Body(op, bind, regions_of, DeferredCalls, WholeLoop)
 
 
 def _wanted(name: str) -> bool:

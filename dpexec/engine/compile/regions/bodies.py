@@ -14,9 +14,10 @@ from dpexec.engine.core.errors import EOFException
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.roles import grad_name
+from dpexec.engine.ops._iterations import Course, Ran
 from dpexec.engine.ops._totals import Deferred, Total
 
-__all__ = ["Body", "BodyError", "DeferredWork", "Iterations", "Plain", "Runnable"]
+__all__ = ["Body", "BodyError", "DeferredWork", "Iterations", "Plain", "Runnable", "Whole"]
 
 Call = Callable[[Env], None]
 
@@ -100,6 +101,18 @@ class DeferredWork(Deferred, Protocol):
         """
 
 
+class Whole(Protocol):
+    """Runs all rounds of a block as one piece of machine code."""
+
+    def run(self, env: Env, course: Course) -> Ran | None:
+        """Run them; None, and nothing is done, if that takes Python.
+
+        Args:
+            env: the values around the block; gets new values of those that the rounds write.
+            course: how the rounds follow each other.
+        """
+
+
 class _AtOnce:
     """Does all work at once."""
 
@@ -127,6 +140,7 @@ class Body:
         together: puts operators together to regions, and keeps the order. It also gets the names of
             the values that are looked at after every round.
         deferred: makes the :class:`DeferredWork` for the values around the block.
+        whole: makes what runs all rounds as machine code, from the body.
     """
 
     def __init__(
@@ -135,23 +149,25 @@ class Body:
         bind: Callable[[Operator], Call],
         together: Callable[[Sequence[Plain], Collection[str]], Sequence[Runnable]] = lambda p, _: p,
         deferred: Callable[[Env], DeferredWork] = lambda _: _AtOnce(),
+        whole: Callable[[Body], Whole] | None = None,
     ) -> None:
         block = op._block_attr("sub_block")
         drops = _drops(block, _kept(op, block))
         parts = [Plain(inner, bind(inner), drops[inner]) for inner in block.ops]
-        self._parts = together(parts, op.inputs.get("Condition", ()))
+        self.block, self.parts = block, together(parts, op.inputs.get("Condition", ()))
         self.deferred = deferred
-        reads, self._outer = block._outer_names()
-        self._first = _first_values(op, block, reads)
+        reads, self.outer = block._outer_names()
+        self.first = _first_values(op, block, reads)
         always = {n for inner in block.ops if not inner.bodies for n in inner.writes}
-        self._only_reads = [name for name in reads if name not in self._outer]
-        self._goes_on = [name for name in reads if name in self._outer and name in always]
+        self._only_reads = [name for name in reads if name not in self.outer]
+        self._goes_on = [name for name in reads if name in self.outer and name in always]
         self._reads = [*self._only_reads, *self._goes_on]
         counting = (inner for inner in block.ops if inner.definition.make_undo)
-        self._counters = [n for inner in counting for n in inner.writes if n in self._outer]
+        self.counters = [n for inner in counting for n in inner.writes if n in self.outer]
         self._number = block.idx
         every = itertools.chain.from_iterable(inner.with_inner() for inner in block.ops)
-        self._draws = any(inner.definition.is_random for inner in every)
+        self.draws = any(inner.definition.is_random for inner in every)
+        self.whole = None if whole is None else whole(self)
 
     def around(self, env: Env) -> dict[str, Any]:
         """The values around the block that every round reads.
@@ -181,10 +197,10 @@ class Body:
                 if name in forward:
                     inner[name] = forward[name]
         inner.update(given)
-        first = {name: env.find(name) for name in self._first}
-        for part in self._parts:
+        first = {name: env.find(name) for name in self.first}
+        for part in self.parts:
             part.run(inner)
-        for name in self._outer:
+        for name in self.outer:
             if name in inner:
                 env[name] = inner[name]
         for name in self._goes_on:
@@ -194,12 +210,12 @@ class Body:
             if name not in given:
                 inner.pop(name, None)
         inner.update(first)
-        for name in self._counters:  # kept around the body only, where gradients count them down
+        for name in self.counters:  # kept around the body only, where gradients count them down
             inner.pop(name, None)
 
     def shard(self, shard: Shard, number: int) -> Shard:
         """The shard of a round; its run differs, so that random operators draw other numbers."""
-        if not (number and self._draws):
+        if not (number and self.draws):
             return shard
         return replace(shard, run=(shard.run + 1) * 1_000_003 + number * 8191 + self._number)
 
@@ -244,6 +260,15 @@ class Iterations:
         """
         self._totals[name] = Total(xp)
         return self._totals[name]
+
+    def whole(self, course: Course) -> Ran | None:
+        """Run all rounds as one piece of machine code; None, and nothing is done, if they are none.
+
+        Args:
+            course: how they follow each other.
+        """
+        whole = self._body.whole
+        return None if whole is None else whole.run(self._env, course)
 
     def begin(self, forward: Env | None = None, given: Mapping[str, Any] = _NOTHING) -> Env:
         """Like a call, but only conditions may look at numbers before :meth:`finish`."""

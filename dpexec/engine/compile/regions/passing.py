@@ -14,10 +14,22 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.opfacts import Passing
 
-__all__ = ["passing"]
+__all__ = ["Passed", "Wait", "may_pass", "passing"]
 
 
-class _Wait:
+def may_pass(op: Operator) -> bool:
+    """Whether an operator passes values on by instructions of :mod:`dpexec.engine.kernels.rounds`.
+
+    Args:
+        op: the operator.
+    """
+    passes = op.definition.passes
+    if passes is None or not passes.code:
+        return False
+    return passes.code != "count" or float(op.attrs.get("step", 1.0)).is_integer()
+
+
+class Wait:
     """Runs the code that waits."""
 
     def run(self, env: Env) -> None:
@@ -25,16 +37,19 @@ class _Wait:
         env.deferred.finish()
 
 
-class _Passed:
+class Passed:
     """An operator that passes arrays on, usually without the expense of a call of its kernel.
 
     Args:
         plain: the operator.
         passes: how it passes them on, see :class:`~dpexec.engine.ir.opfacts.Passing`.
+
+    Attributes:
+        op: the operator.
     """
 
     def __init__(self, plain: Plain, passes: Passing) -> None:
-        self._plain, self._drops = plain, plain.drops
+        self._plain, self._drops, self.op = plain, plain.drops, plain.op
         self._passes = passes.make(plain.op)
 
     def run(self, env: Env) -> None:
@@ -75,11 +90,11 @@ def passing(
         if isinstance(part, Plain):
             passes = part.op.definition.passes
             if _looks(part.op, passes, unknown):
-                made.append(_Wait())
-            elif passes is not None:
-                part = _Passed(part, passes)
+                made.append(Wait())
+            if passes is not None:
+                part = Passed(part, passes)
         made.append(part)
-    return made if unknown.isdisjoint(shown) else [*made, _Wait()]
+    return made if unknown.isdisjoint(shown) else [*made, Wait()]
 
 
 def _looks(op: Operator, passes: Passing | None, unknown: Collection[str]) -> bool:

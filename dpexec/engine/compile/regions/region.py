@@ -21,7 +21,7 @@ import numpy as np
 from dpexec.engine.compile.regions import ran
 from dpexec.engine.compile.regions.bodies import Plain, Runnable
 from dpexec.engine.compile.regions.env import Env
-from dpexec.engine.compile.regions.passing import passing
+from dpexec.engine.compile.regions.passing import may_pass, passing
 from dpexec.engine.compile.regions.region_code import OpenRegion, RegionCode, SizedRegion
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.core.cache import LimitedCache, limit_of
@@ -69,8 +69,15 @@ def regions_of(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]
             seen = set()
         groups[-1].append(part)
         seen.update(part.op.reads, part.op.writes)
-    made = [p for group in groups for p in ([Region(group)] if _pays(group) else group)]
+    whole = all(_may_be_code(part.op) or may_pass(part.op) for part in parts)
+    pays = _serves if whole else _pays
+    made = [p for group in groups for p in ([Region(group)] if pays(group) else group)]
     return passing(made, _late(made), shown)
+
+
+def _serves(parts: Sequence[Plain]) -> bool:
+    """Whether code is better where all other operators are code: then rounds need no Python."""
+    return _pays(parts) or not all(may_pass(part.op) for part in parts)
 
 
 def _late(parts: Sequence[Runnable]) -> set[str]:
@@ -104,6 +111,7 @@ class Region:
         parts: the operators.
 
     Attributes:
+        reads: names of the values that come from outside.
         results: names of the results that are needed after them.
     """
 
@@ -117,8 +125,8 @@ class Region:
             reads.update((name, None) for name in needed if name not in written)
             written.update(part.op.writes)
         dropped = {name for part in parts for name in part.drops}
-        self._reads = list(reads)
-        found = map(self._block._find_var_recursive, self._reads)
+        self.reads = list(reads)
+        found = map(self._block._find_var_recursive, self.reads)
         known = [(number, var) for number, var in enumerate(found) if var is not None]
         self._offsets = [number for number, var in known if var.type == VarType.RAW]
         self._empty = {number for number, var in known if var.shape[:1] == (0,)}
@@ -145,7 +153,7 @@ class Region:
             BodyError: one of them failed.
         """
         try:
-            arrays = [env[name] for name in self._reads]
+            arrays = [env[name] for name in self.reads]
             fit = self._fits.get(tuple([array.shape for array in arrays]))
         except (KeyError, AttributeError):  # a value is missing or has no shape: operators say so
             fit = self._parts
@@ -165,14 +173,22 @@ class Region:
     def _refused(self, around: Env, arrays: list[Any]) -> None:
         """Run the operators with NumPy, so that the one that refuses its values says why."""
         env = Env(around.shard, around)
-        env.update(zip(self._reads, arrays, strict=True))
-        env.update((self._reads[number], Lod([arrays[number]])) for number in self._offsets)
+        env.update(zip(self.reads, arrays, strict=True))
+        env.update((self.reads[number], Lod([arrays[number]])) for number in self._offsets)
         for part in self._parts:
             part.run(env)
         types = ", ".join(part.op.type for part in self._parts)
         raise RuntimeError(f"code refused values that its operators take: {types}")
 
     # ---- code for shapes
+
+    def sized(self, arrays: list[Any]) -> SizedRegion | Sequence[Runnable]:
+        """The code for arrays of certain shapes, or the operators if there is none.
+
+        Args:
+            arrays: the values that come from outside.
+        """
+        return self._fits.get(tuple([array.shape for array in arrays])) or self._fitted(arrays)
 
     def _fitted(self, arrays: list[Any]) -> SizedRegion | Sequence[Runnable]:
         """The code, or the operators, to run for arrays of these shapes."""
@@ -222,7 +238,7 @@ class Region:
         found = self._axes.get(ranks)
         if found is None:
             found = self._axes[ranks] = []
-            for number, (name, rank) in enumerate(zip(self._reads, ranks, strict=True)):
+            for number, (name, rank) in enumerate(zip(self.reads, ranks, strict=True)):
                 var, axis = self._block._find_var_recursive(name), int(number in self._empty)
                 if number in self._offsets:
                     found.append((0, 1))
@@ -244,7 +260,7 @@ class Region:
         return SizedRegion(runner, ()) if isinstance(runner, OpenRegion) else runner
 
     def _specs(self, arrays: list[Any]) -> dict[str, Spec]:
-        return dict(zip(self._reads, map(array_spec, arrays), strict=True))
+        return dict(zip(self.reads, map(array_spec, arrays), strict=True))
 
     @no_cycles_sought()
     def _opened(

@@ -174,6 +174,12 @@ class SizedRegion:
         fits: the code for open numbers of rows.
         counts: the numbers of rows.
 
+    Attributes:
+        dtypes: types of the inputs.
+        first: addresses of the description of the code, and of the words that depend on sizes.
+        results: name, number of the buffer, shape and type of each result; a buffer below 0 stands
+            for an empty result.
+
     Raises:
         NeedsNumber: these numbers of rows need more memory than others.
     """
@@ -189,6 +195,10 @@ class SizedRegion:
             _result(value, number, shape, self._made)
             for (value, number), shape in zip(fits.results, shapes, strict=True)
         ]
+        self.results = [
+            (value.name, number, shape, value.dtype)
+            for (value, number), shape in zip(fits.results, shapes, strict=True)
+        ]
         numbers = [number for _, number, _ in self._results]
         self._summable = [
             (number, name)
@@ -198,8 +208,18 @@ class SizedRegion:
             and numbers.count(number) == 1
             and self._made[number][1] == np.float32
         ]
-        self._fits, self._dtypes = fits, fits.dtypes
-        self._first = address(fits.description), address(self._varying)
+        self._fits, self.dtypes = fits, fits.dtypes
+        self.first = address(fits.description), address(self._varying)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the same words are right in every round, and results are arrays as they lie."""
+        return not (self._fits.numbers or self._fits.looks)
+
+    @property
+    def made(self) -> list[int]:
+        """The bytes of its buffers."""
+        return [math.prod(shape) * dtype.itemsize for shape, dtype in self._made]
 
     def run(self, env: Env, arrays: list[Any], refused: Refused) -> None:
         """Do the work of the operators, or put it off.
@@ -212,7 +232,7 @@ class SizedRegion:
         Raises:
             BodyError: an operator refused its values.
         """
-        for index, dtype in enumerate(self._dtypes):
+        for index, dtype in enumerate(self.dtypes):
             array = arrays[index]
             if array.dtype is not dtype or not array.flags.c_contiguous:
                 env.deferred.finish()
@@ -225,7 +245,7 @@ class SizedRegion:
             for number, form in enumerate(self._made)
         ]
         fits = self._fits
-        words = [*self._first, *map(id, arrays), *map(id, made)]
+        words = [*self.first, *map(id, arrays), *map(id, made)]
         if fits.numbers:
             words += [word_of(number_of(env.shard)) for number_of in fits.numbers]
         if env.record is None:
