@@ -18,7 +18,7 @@ import dpexec as fluid
 from dpexec.engine.core.errors import SchedulerLostError
 from tests.distributed.clusters import workers
 from tests.distributed.nets import NETS
-from tests.engine.run.nets import persistables, strategies, train
+from tests.engine.run.nets import batches, classifier, persistables, strategies, train
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +106,40 @@ def test_closed_executor_brings_values_home(pair, expected, collectives):
     until(lambda: all_held(pair) == NOTHING)  # tasks of a gang end when they see that it is over
     for name, value in expected("mlp", 2).state.items():
         np.testing.assert_array_equal(persistables(net.main, scope)[name], value)
+
+
+def left():
+    """How many runs have replicas on a worker, and how many bytes its engines have."""
+    from dpexec.engine.cluster.worker.worker import WorkerReplicas
+    from dpexec.engine.core.memory import _counted
+
+    return sum(type(it) is WorkerReplicas for it in gc.get_objects()), _counted.nbytes
+
+
+@pytest.fixture
+def no_search(pair):
+    """Workers that do not look for cycles, and have nothing of other tests."""
+    until(lambda: all_held(pair) == NOTHING)
+    pair.run(gc.disable)
+    yield pair
+    pair.run(gc.enable)
+
+
+@both_collectives
+def test_state_of_a_closed_run_is_in_no_cycle(no_search, collectives):
+    run = train(*NETS["mlp"](), 2, scheduler=no_search, collectives=collectives)
+    run.compiled._engine.close()
+    until(lambda: all(runs == 0 for runs, _ in no_search.run(left).values()))
+
+
+@both_collectives
+def test_large_memory_of_a_closed_run_does_not_wait_for_a_search(no_search, collectives):
+    before = max(nbytes for _, nbytes in no_search.run(left).values())
+    net, feeds = classifier(sizes=(8, 1000, 3)), batches(3, rows=20_000)
+    run = train(net, feeds, 2, scheduler=no_search, collectives=collectives)
+    assert all(nbytes > before + (30 << 20) for _, nbytes in no_search.run(left).values())
+    run.compiled._engine.close()
+    until(lambda: all(it < before + (1 << 20) for _, it in no_search.run(left).values()))
 
 
 def test_closed_program_goes_on_with_another_client(pair, expected):

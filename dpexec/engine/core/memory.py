@@ -11,13 +11,14 @@ import weakref
 from collections.abc import Iterator
 from typing import TypeVar
 
-__all__ = ["count_memory", "keep_freed_memory", "no_cycles_sought"]
+__all__ = ["count_memory", "free_unreachable", "keep_freed_memory", "no_cycles_sought"]
 
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD, _M_TOP_PAD = -3, -1, -2
 _LARGEST_REUSED = 32 << 20
 _KEPT = 1 << 30
 _GROWTH = 64 << 20
 _LEAST_SOUGHT = 256 << 20  # bytes of engines below which nobody looks for those that are left
+_WORTH_IT = 16 << 20  # the same, when it is known that an engine has become unreachable
 
 Owner = TypeVar("Owner")
 
@@ -123,3 +124,9 @@ def count_memory(owner: Owner, nbytes: int) -> Owner:
     """
     _counted.add(owner, nbytes)
     return owner
+
+
+def free_unreachable() -> None:
+    """Free engines that have just become unreachable, if all engines have much memory."""
+    if _counted.nbytes > _WORTH_IT:
+        gc.collect()

@@ -62,7 +62,7 @@ class Line:
     ) -> None:
         self._channel, self._aligned = channel, aligned
         self.messages: deque[memoryview] = deque()
-        self.lost: GangError | None = None
+        self.lost: str | None = None  # an error would know the frames that know this line
         self.most = 0
         self._sending: deque[Sending | bytes] = deque()  # most messages are small: bytes
         self._posted = self.came = 0
@@ -148,14 +148,14 @@ class Line:
             try:
                 moved = self._send()
             except OSError as error:  # a peer that takes no more may have said why
-                self.lost = gone(self.name, error, message_tag(self.came))
+                self.lost = str(gone(self.name, error, message_tag(self.came)))
         try:
             moved = self._receive() or moved
         except OSError as error:
             self._collect()  # it may have come just before the end
-            self.lost = self.lost or gone(self.name, error, message_tag(self.came))
+            self.lost = self.lost or str(gone(self.name, error, message_tag(self.came)))
         except GangError as error:
-            self.lost = error
+            self.lost = str(error)
         return self._collect() or moved
 
     def hear(self) -> None:
@@ -175,7 +175,7 @@ class Line:
             else:
                 message = self._aligned_copy(data) if self._aligned else memoryview(data)
         except GangError as error:
-            self.lost = error
+            self.lost = str(error)
             return True
         self.messages.append(message)
         self.came += 1
@@ -335,7 +335,7 @@ class Line:
     def _wait(self, deadline: float) -> bool:
         """Wait until something can be sent or received; False if the deadline came first."""
         if self.lost is not None:
-            raise self.lost
+            raise GangError(self.lost)
         left = deadline - time.monotonic()
         return left > 0 and bool(wait([self], left))
 

@@ -22,6 +22,7 @@ from distributed.protocol.pickle import dumps
 from dpexec.engine.cluster.client.demand import Demand, count_demands, workers_for
 from dpexec.engine.cluster.worker import worker as cluster_worker
 from dpexec.engine.cluster.worker.gang import leave
+from dpexec.engine.core.memory import free_unreachable
 from dpexec.engine.core.places import Place
 from dpexec.engine.dask.plugins import install
 
@@ -34,6 +35,8 @@ __all__ = [
     "topic_of",
     "watch_client",
 ]
+
+_ENDS = 2.0  # seconds in which the task of a gang's member sees that it is over
 
 
 def begin_run(owner: object, client: Any, limit: float, places: Sequence[Place]) -> str:
@@ -216,3 +219,4 @@ def forget(token: str, dask_worker: Any) -> None:
     """
     leave(token, dask_worker)
     cluster_worker.release(token, dask_worker)
+    dask_worker.loop.call_later(_ENDS, free_unreachable)  # plans know themselves

@@ -68,13 +68,14 @@ class GangSteps:
             self._runner = StepRunner(*parts, code=self._code(min(threads, available_cpus())))
 
     def _code(self, threads: int) -> WholeCode:
+        launch, order = self._replicas.launch, self._order  # not this object, which knows the code
         helping = Threads(threads - 1) if threads > 1 else None
-        return WholeCode(self._store, self._fetch, helping, threads, self._exchange)
 
-    def _fetch(self, plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
-        """The fetches of a step of code, copied as the launch does it for tasks."""
-        launch = self._replicas.launch
-        return launch.fetch(plan, envs, merged, None) if self._order.fetches else []
+        def fetch(plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
+            """The fetches of a step of code, copied as the launch does it for tasks."""
+            return launch.fetch(plan, envs, merged, None) if order.fetches else []
+
+        return WholeCode(self._store, fetch, helping, threads, self._exchange)
 
     def make(self, step: GangStep, last: bool) -> tuple[dict[int, dict[str, Any]], Noted | None]:
         """Make a step of the replicas of this member.
