@@ -236,6 +236,21 @@ def test_votes_of_support_vectors(counts):
     compare(of_scikit_learn([node], {"label": INT64, "s": FLOAT}), {"x": normal(9, 3)})
 
 
+@pytest.mark.parametrize("counts", [[3, 2], [2, 1, 2, 3]])
+def test_probabilities_of_support_vectors(counts):
+    """Those of pairs are coupled as in libsvm, with its coarse limit."""
+    many, every = len(counts), sum(counts)
+    pairs = many * (many - 1) // 2
+    node = ml(
+        "SVMClassifier", ["x"], ["label", "p"], classlabels_ints=[4, 7, 9, 11][:many],
+        coefficients=normal(every * (many - 1)).tolist(), kernel_params=[0.3, 0.1, 3.0],
+        kernel_type="RBF", rho=normal(pairs).tolist(), vectors_per_class=counts,
+        support_vectors=normal(3 * every).tolist(), prob_a=normal(pairs).tolist(),
+        prob_b=normal(pairs).tolist(),
+    )  # fmt: skip
+    compare(of_scikit_learn([node], {"label": INT64, "p": FLOAT}), {"x": normal(9, 3)})
+
+
 def test_categories_of_scikit_learn_become_columns():
     nodes = [ml("OneHotEncoder", ["x"], ["y"], cats_int64s=[3, 1, 2], zeros=1)]
     compare(

@@ -24,7 +24,7 @@ def numbers_of(node: Node) -> Variable:
     return x if is_float(x.dtype) else node.cast(x, VarType.FP32)
 
 
-def _row(node: Node, name: str, like: Variable, default: float) -> Variable:
+def row_of(node: Node, name: str, like: Variable, default: float) -> Variable:
     """An attribute with a number for each feature, or one for all."""
     found = np.asarray(node.attr(name) or [default], to_numpy(like.dtype))
     return node.builder.constant(found, node.prefix)
@@ -43,8 +43,8 @@ def array_feature_extractor(node: Node) -> Any:
 def scaler(node: Node) -> Any:
     """``(x - offset) * scale`` of every feature."""
     x = numbers_of(node)
-    moved = node.binary("elementwise_sub", x, _row(node, "offset", x, 0.0))
-    return node.binary("elementwise_mul", moved, _row(node, "scale", x, 1.0))
+    moved = node.binary("elementwise_sub", x, row_of(node, "offset", x, 0.0))
+    return node.binary("elementwise_mul", moved, row_of(node, "scale", x, 1.0))
 
 
 @operator("Normalizer", domain=DOMAIN)
@@ -74,7 +74,7 @@ def imputer(node: Node) -> Any:
     name = "imputed_value_floats"
     name = name if node.attr(name) else "imputed_value_int64s"
     dims = node.dims(0)
-    row = _row(node, name, x, 0.0)
+    row = row_of(node, name, x, 0.0)
     new = node.expand(row, row.shape, dims)
     return node.add("where", {"Condition": lost, "X": new, "Y": x})
 
@@ -95,7 +95,7 @@ def _linear(node: Node, rows: int) -> Variable:
     made = node.add("mul", {"X": x, "Y": matrix}, x_num_col_dims=1)
     if not node.attr("intercepts"):
         return made
-    return node.binary("elementwise_add", made, _row(node, "intercepts", x, 0.0))
+    return node.binary("elementwise_add", made, row_of(node, "intercepts", x, 0.0))
 
 
 def finished(node: Node, scores: Variable) -> Variable:
@@ -171,75 +171,6 @@ def one_hot_encoder(node: Node) -> Any:
     column = node.unsqueeze(x, [len(dims)])
     wide = node.expand(column, [*dims, 1], [*dims, len(categories)])
     return node.cast(node.binary("equal", wide, row), VarType.FP32)
-
-
-@operator("SVMRegressor", domain=DOMAIN)
-def support_vectors(node: Node) -> Any:
-    """Coefficients times kernels of the sample and each support vector."""
-    x, count = numbers_of(node), node.attr("n_supports", 0)
-    dtype = to_numpy(x.dtype)
-    weights = np.asarray(node.attr("coefficients"), dtype)
-    if count:
-        x = _kernel(node, x, np.asarray(node.attr("support_vectors"), dtype).reshape(count, -1))
-    column = node.builder.constant(weights.reshape(-1, 1), node.prefix)
-    made = node.add("mul", {"X": x, "Y": column}, x_num_col_dims=1)
-    made = node.scaled(made, bias=float(node.attr("rho", [0.0])[0]))
-    if not node.attr("one_class", 0):
-        return finished(node, made)
-    inside = node.cast(node.binary("greater_than", made, node.number(0, made.dtype)), made.dtype)
-    return node.scaled(inside, 2.0, -1.0)
-
-
-@operator("SVMClassifier", domain=DOMAIN)
-def support_vector_classifier(node: Node) -> Any:
-    """Votes of all pairs of classes, without probabilities; words become their numbers."""
-    counts, labels = node.attr("vectors_per_class") or [], class_labels(node)
-    if node.attr("prob_a") or not counts or node.attr("post_transform", "NONE") != "NONE":
-        node.fail("probabilities and linear models are not supported, only votes of pairs")
-    x, many = numbers_of(node), len(counts)
-    dtype = to_numpy(x.dtype)
-    vectors = np.asarray(node.attr("support_vectors"), dtype).reshape(sum(counts), -1)
-    given = np.asarray(node.attr("coefficients"), dtype).reshape(many - 1, -1)
-    pairs = [(i, j) for i in range(many) for j in range(i + 1, many)]
-    ends = np.cumsum(counts)
-    weights = np.zeros((sum(counts), len(pairs)), dtype)
-    for k, (i, j) in enumerate(pairs):
-        for own, other in ((i, j - 1), (j, i)):
-            part = slice(ends[own] - counts[own], ends[own])
-            weights[part, k] = given[other, part]
-    alike, matrix = _kernel(node, x, vectors), node.builder.constant(weights, node.prefix)
-    products = node.add("mul", {"X": alike, "Y": matrix}, x_num_col_dims=1)
-    scores = node.binary("elementwise_add", products, _row(node, "rho", x, 0.0))
-    first = node.cast(node.binary("greater_than", scores, node.number(0, x.dtype)), x.dtype)
-    # A pair's vote goes to its first class if the score is positive, else to the second.
-    table = np.array([[(c == i) - (c == j) for c in range(many)] for i, j in pairs], dtype)
-    least = np.array([sum(c == j for _, j in pairs) for c in range(many)], dtype)
-    votes = node.add("mul", {"X": first, "Y": node.builder.constant(table, node.prefix)})
-    votes = node.binary("elementwise_add", votes, node.builder.constant(least, node.prefix))
-    best = node.cast(node.add("arg_max", {"X": votes}, axis=1, keepdims=False), VarType.INT64)
-    if many == 2:
-        scores = node.concat([node.scaled(scores, -1.0), scores], 1)
-    return [labelled(node, best, labels), scores]
-
-
-def _kernel(node: Node, x: Variable, vectors: np.ndarray[Any, Any]) -> Variable:
-    """How alike each sample and each support vector are."""
-    kind = node.attr("kernel_type", "LINEAR")
-    gamma, offset, degree = (float(v) for v in node.attr("kernel_params") or (0, 0, 3))
-    matrix = node.builder.constant(np.ascontiguousarray(vectors.T), node.prefix)
-    products = node.add("mul", {"X": x, "Y": matrix}, x_num_col_dims=1)
-    if kind == "RBF":
-        own = node.add("reduce_sum", {"X": node.add("square", {"X": x})}, dim=[1], keep_dim=True)
-        row = node.builder.constant(np.square(vectors).sum(1), node.prefix)
-        both = node.binary("elementwise_add", own, row)
-        apart = node.binary("elementwise_sub", both, node.scaled(products, 2.0))
-        return node.add("exp", {"X": node.scaled(apart, -gamma)})
-    if kind == "LINEAR":
-        return products
-    moved = node.scaled(products, gamma, offset)
-    if kind == "POLY":
-        return node.add("pow", {"X": moved}, factor=degree)
-    return node.add("tanh", {"X": moved})
 
 
 @operator("ZipMap", domain=DOMAIN)
