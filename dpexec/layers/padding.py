@@ -56,7 +56,8 @@ def pad2d(
 
     Args:
         input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
-        paddings: number of pixels to add at top, bottom, left, right.
+        paddings: number of pixels to add at top, bottom, left, right; or an int32 variable of
+            these four.
         mode: ``"constant"``, ``"reflect"`` or ``"edge"``.
         pad_value: the constant.
         data_format: ``"NCHW"`` or ``"NHWC"``.

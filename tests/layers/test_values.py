@@ -160,6 +160,23 @@ def test_padding_of_images():
         layers.pad2d(x, mode="wrap")
 
 
+def test_padding_of_images_that_a_variable_tells():
+    """Results and gradient are those of Paddle 1.8.5."""
+    image = np.arange(4, dtype="float32").reshape(1, 1, 2, 2)
+    x, paddings = fluid.data("x", [None, 1, 2, 2]), fluid.data("paddings", [4], "int32")
+    x.stop_gradient = False
+    padded = layers.pad2d(x, paddings, mode="reflect")
+    wide = layers.pad2d(x, layers.assign(np.array([0, 0, 1, 1], "int32")), pad_value=7.0)
+    (slope,) = fluid.gradients(layers.reduce_sum(padded * padded) + layers.reduce_sum(wide), x)
+    feed = {"x": image, "paddings": np.array([1, 0, 0, 1], "int32")}
+    got = [value[0, 0].tolist() for value in run(feed, padded, wide, slope)]
+    assert got == [
+        [[2, 3, 2], [0, 1, 0], [2, 3, 2]],
+        [[7, 0, 1, 7], [7, 2, 3, 7]],
+        [[1, 3], [17, 13]],
+    ]
+
+
 def test_adaptive_pooling_gives_the_size_asked_for():
     x = fluid.data("x", [None, 1, 5, 7])
     assert layers.adaptive_pool2d(x, [2, 3]).shape == (-1, 1, 2, 3)
