@@ -79,7 +79,7 @@ def load(
     proto, folder = read(model)
     fixed = never_trained(proto.graph)
     try:
-        proto = prepare(proto)
+        proto = prepare(proto, constants or {})
         inferred = infer(proto)
         join_quantized_groups(proto.graph)
     except (*DAMAGE, RuntimeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,12 @@ def _parsed(data: bytes, name: str) -> Any:
     return model
 
 
-def prepare(model: Any) -> Any:
+def prepare(model: Any, fixed: Collection[str] = ()) -> Any:
     """The model, with the ONNX functions expanded that have no mapping.
+
+    Args:
+        model: ``onnx.ModelProto``.
+        fixed: names of inputs whose numbers are given.
 
     Raises:
         UnsupportedError: operators have neither a mapping nor a function; all are listed.
@@ -128,7 +132,7 @@ def prepare(model: Any) -> Any:
             raise UnsupportedError(
                 f"the functions that ONNX defines for {names} cannot be expanded: {error}"
             ) from error
-    _require_mappings(model)
+    _require_mappings(model, fixed)
     _forget_unread(model)
     return model
 
@@ -299,10 +303,15 @@ def _declare_weights(graph: Any) -> None:
     left_out.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
-def _require_mappings(model: Any) -> None:
+def _require_mappings(model: Any, fixed: Collection[str]) -> None:
+    """Refuse operators without a mapping, but those that may be computed while loading."""
     missing: dict[str, list[str]] = {}
+    known = {tensor.name for tensor in model.graph.initializer} | {"", *fixed}
     for node in _nodes(model.graph):
-        if mapping.find(node.domain, node.op_type) is None:
+        folds = node.op_type in ("Shape", "Size") or all(name in known for name in node.input)
+        if folds and node.domain in ("", "ai.onnx"):
+            known.update(node.output)
+        elif mapping.find(node.domain, node.op_type) is None:
             operator = f"{node.domain}.{node.op_type}".lstrip(".")
             missing.setdefault(operator, []).append(node.name or ", ".join(node.output))
     if missing:

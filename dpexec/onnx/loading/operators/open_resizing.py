@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
@@ -13,7 +14,7 @@ from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.node import Node
 
-__all__ = ["COORDINATES", "of_open_sizes", "open_lengths"]
+__all__ = ["COORDINATES", "of_open_sizes", "open_lengths", "stretched"]
 
 COORDINATES = {
     "align_corners": (True, 1),
@@ -37,6 +38,11 @@ class Length:
     scale: float | None
 
 
+def stretched(length: int, scale: float) -> int:
+    """A length times a scale as ONNX rounds it: in float32, so that 25 times 1.8 is 45."""
+    return int(np.floor(np.float32(length) * np.float32(scale)))
+
+
 def open_lengths(
     node: Node, axes: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[Any] | None
 ) -> dict[int, Length]:
@@ -50,7 +56,7 @@ def open_lengths(
                 continue
             if isinstance(old, OpenDim) and scale != int(scale):
                 node.fail(f"axis {axis} is open; its scale must be an integer, but is {scale}")
-            new = old * int(scale) if isinstance(old, OpenDim) else math.floor(old * scale)
+            new = old * int(scale) if isinstance(old, OpenDim) else stretched(old, scale)
             found[axis] = Length(new, scale)
         else:
             assert sizes is not None

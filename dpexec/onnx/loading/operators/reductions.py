@@ -105,7 +105,8 @@ def arg_extreme(node: Node) -> Any:
     last = bool(node.attr("select_last_index", 0))
     if last:
         x = node.add("reverse", {"X": x}, axis=[axis])
-    made = node.add(f"arg_{node.op_type[3:].lower()}", {"X": x}, axis=axis, keepdims=keep)
+    held = keep or rank == 1  # a number is a tensor of shape [1]
+    made = node.add(f"arg_{node.op_type[3:].lower()}", {"X": x}, axis=axis, keepdims=held)
     made = node.cast(made, VarType.INT64)
     if last:
         size = node.builder.size_variable(node.dims(0)[axis])

@@ -15,7 +15,12 @@ from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import is_float
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
-from dpexec.onnx.loading.operators.open_resizing import COORDINATES, of_open_sizes, open_lengths
+from dpexec.onnx.loading.operators.open_resizing import (
+    COORDINATES,
+    of_open_sizes,
+    open_lengths,
+    stretched,
+)
 
 _FILTERS = {"nearest": 1, "linear": 1, "cubic": 2}
 """Half the width of each method's window."""
@@ -37,9 +42,9 @@ class _Axis:
     scale: float
     roi: tuple[float, float]
 
-    def places(self, mode: str) -> np.ndarray[Any, Any]:
+    def places(self, mode: str, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
         """Where the elements of the result lie in the original."""
-        x = np.arange(self.new, dtype=np.float64)
+        x = np.arange(self.new, dtype=dtype)
         if mode == "align_corners":
             length = self.old * self.scale  # what the model asks for, before it is cut to rows
             return x * (self.old - 1) / (length - 1) if length > 1 else x * 0
@@ -70,6 +75,14 @@ def _nearest(places: np.ndarray[Any, Any], rounding: str) -> np.ndarray[Any, Any
     }[rounding]
 
 
+def _chosen(node: Node, axis: _Axis) -> np.ndarray[Any, Any]:
+    """The elements that the nearest places are: as onnxruntime, in float32, where 3 / 0.6 is 5."""
+    where = node.attr("coordinate_transformation_mode", "half_pixel")
+    places = axis.places(where, np.float32).astype(np.float64)
+    found = _nearest(places, node.attr("nearest_mode", "round_prefer_floor"))
+    return np.clip(found, 0, axis.old - 1).astype(np.int64)
+
+
 def _kernel(mode: str, x: np.ndarray[Any, Any], a: float) -> np.ndarray[Any, Any]:
     """The weight of elements at distances from a place."""
     x = np.abs(x)
@@ -82,12 +95,11 @@ def _kernel(mode: str, x: np.ndarray[Any, Any], a: float) -> np.ndarray[Any, Any
 
 def _matrix(node: Node, axis: _Axis, mode: str) -> np.ndarray[Any, Any]:
     """The weights of an axis: a row for each element of the result."""
-    places = axis.places(node.attr("coordinate_transformation_mode", "half_pixel"))
     if mode == "nearest":
-        found = _nearest(places, node.attr("nearest_mode", "round_prefer_floor"))
         weights = np.zeros((axis.new, axis.old))
-        weights[np.arange(axis.new), np.clip(found, 0, axis.old - 1).astype(int)] = 1
+        weights[np.arange(axis.new), _chosen(node, axis)] = 1
         return weights
+    places = axis.places(node.attr("coordinate_transformation_mode", "half_pixel"))
     stretch = max(1 / axis.scale, 1.0) if node.attr("antialias", 0) else 1.0
     reach = math.ceil(_FILTERS[mode] * stretch) + 1
     columns = np.floor(places)[:, None] + np.arange(-reach, reach + 1)
@@ -137,8 +149,7 @@ def resize(node: Node) -> Any:
         return fused
     for number, axis in resized.items():
         if mode == "nearest" and not _crops(node):
-            places = _matrix(node, axis, mode).argmax(1)
-            index = node.builder.constant(places.astype(np.int64))
+            index = node.builder.constant(_chosen(node, axis))
             x = node.add("index_select", {"X": x, "Index": index}, dim=number)
         else:
             x = _along(node, x, number, _matrix(node, axis, mode), axis)
@@ -183,9 +194,9 @@ def _axes(
         if not isinstance(dims[axis], int) or (sizes and not isinstance(sizes[i], int)):
             node.fail(f"axis {axis} is resized; its sizes must be known when the model is loaded")
         old = dims[axis]
-        new = sizes[i] if sizes is not None else math.floor(old * scales[i])  # type: ignore[index]
+        new = sizes[i] if sizes is not None else stretched(old, scales[i])  # type: ignore[index]
         scale = scales[i] if scales is not None else new / old
-        if new != old or _crops(node):
+        if scales is not None or new != old or _crops(node):  # 5 times 1.1 is 5, but not the same 5
             found[axis] = _Axis(old, new, scale, place)
     return found
 
@@ -204,10 +215,17 @@ def _by_fluid(node: Node, x: Variable, mode: str, axes: dict[int, _Axis]) -> Var
         corners, areas = COORDINATES[where]
         settings |= {"align_corners": corners, "align_mode": areas, "interp_method": "bilinear"}
         return node.add("bilinear_interp", {"X": x}, **settings)
-    if mode == "nearest" and where == "asymmetric" and node.attr("nearest_mode") == "floor":
+    if mode == "nearest" and all(_is_floor(node, axis) for axis in axes.values()):
         settings |= {"align_corners": False, "interp_method": "nearest"}
         return node.add("nearest_interp", {"X": x}, **settings)
     return None
+
+
+def _is_floor(node: Node, axis: _Axis) -> bool:
+    """Whether fluid's ``nearest_interp`` takes the same elements of an axis."""
+    ratio = np.float32(axis.old / axis.new)
+    floors = (ratio * np.arange(axis.new, dtype=np.float32)).astype(np.int64)
+    return np.array_equal(floors, _chosen(node, axis))
 
 
 def _along(
