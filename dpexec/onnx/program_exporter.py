@@ -55,6 +55,8 @@ class _Exporter:
         self.refused: list[str] = []
         operators = [op for block in program.blocks for op in block.ops]
         self.needed = frozenset(targets).union(*(op.input_arg_names for op in operators))
+        others = (op.input_arg_names for op in operators if op.type != "dropout")
+        self._read_elsewhere = frozenset(targets).union(*others)
         self._mappings = mappings()
 
     def inputs(self, feeds: Sequence[str]) -> list[onnx.ValueInfoProto]:
@@ -100,8 +102,12 @@ class _Exporter:
     def block(self, block: Block, g: Builder, values: Values) -> None:
         """Write the operators of a block into a graph."""
         for op in block.ops:
-            if op.type not in ("feed", "fetch"):
+            if op.type not in ("feed", "fetch") and not self._is_seed_of_dropout(op):
                 self.operator(op, g, values)
+
+    def _is_seed_of_dropout(self, op: Operator) -> bool:
+        """Whether an operator gives a seed to dropout alone, which drops nothing here."""
+        return op.type == "seed" and self._read_elsewhere.isdisjoint(op.output_arg_names)
 
     def operator(self, op: Operator, g: Builder, values: Values) -> None:
         """Write an operator; if that is impossible, note the reason for the list of all of them."""

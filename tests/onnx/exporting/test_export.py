@@ -54,6 +54,24 @@ def test_models_that_paddle_saved(name, tmp_path):
     assert [name for name in names if not name.endswith(".lengths")] == feeds
 
 
+def test_net_that_was_trained_with_recomputation(tmp_path):
+    """Recomputation gives each dropout a seed by an operator; it is not needed to predict."""
+    x = fluid.data("x", [None, 4])
+    hidden = layers.dropout(layers.fc(x, 3, act="relu"), 0.5)
+    y = layers.fc(hidden, 2)
+    optimizer = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
+    optimizer._set_checkpoints([hidden])
+    optimizer.minimize(layers.mean(y))
+    program = fluid.default_main_program()
+    assert "seed" in [op.type for op in program.global_block().ops]
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feed = {"x": np.arange(8, dtype="float32").reshape(2, 4)}
+    (expected,) = exe.run(program.clone(for_test=True), feed, [y])
+    found = run(export(program, tmp_path / "model.onnx", ["x"], [y]), feed)
+    np.testing.assert_allclose(found[y.name], expected, rtol=1e-5)
+
+
 def test_signature_names_and_lines():
     words = fluid.data("words", [None, 1], "int64", lod_level=1)
     image = fluid.data("image", [None, 3, 4, 4])
