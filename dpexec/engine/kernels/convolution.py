@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.convolution_primitives import Convolution, Form, emit, takes
 from dpexec.engine.kernels.eight_bits import Scaling, is_small
 from dpexec.engine.kernels.elementwise import COPY
@@ -76,6 +77,8 @@ def conv2d(
     residual = residual if fuse_residual_connection else None
     scaling = None
     if is_small(image):
+        if not onednn.available() or not onednn.adds_bytes_exactly():
+            return False
         scale_out = 1.0 if force_fp32_output else Scale_out
         scaling = Scaling(Scale_in, Scale_weights, scale_out, made.filters)
     epilogue = Epilogue(

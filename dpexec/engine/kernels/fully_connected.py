@@ -95,6 +95,8 @@ def fc(
     taken = all(value.dtype == "float32" for value in real) and x.size and w.size
     if not onednn.available() or padding_weights or not taken:
         return False
+    if small and not onednn.adds_bytes_exactly():
+        return False
     scaling = None
     if small:
         scale_out = 1.0 if force_fp32_output else Scale_out

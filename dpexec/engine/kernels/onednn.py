@@ -38,6 +38,7 @@ __all__ = [
     "NUMBERS",
     "UINT8",
     "Primitive",
+    "adds_bytes_exactly",
     "available",
     "convolution",
     "described",
@@ -61,6 +62,7 @@ NUMBERS = {"float32": FLOAT32, "int8": INT8, "uint8": UINT8}
 _ANY_LAYOUT, _DIRECT, _TRAINING = 1, 1, 64
 _NAME = 8
 _HALVES_IN_HARDWARE = 0xE7
+_EXACT_BYTES = (0x0F, 0x67)  # AVX2_VNNI, AVX512_VNNI
 _OF_ARGUMENT = 255
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
@@ -310,6 +312,12 @@ def lacks_halves() -> str:
     if entry("dnnl_get_effective_cpu_isa")() & _HALVES_IN_HARDWARE != _HALVES_IN_HARDWARE:
         return "this processor has no instructions for it (AVX512_BF16 or AMX_BF16)"
     return ""
+
+
+def adds_bytes_exactly() -> bool:
+    """Whether sums of products of 8 bits are exact: they saturate in 16 bits without VNNI."""
+    isa = entry("dnnl_get_effective_cpu_isa")()
+    return any(isa & wanted == wanted for wanted in _EXACT_BYTES)
 
 
 def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:

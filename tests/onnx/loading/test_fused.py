@@ -330,7 +330,7 @@ def test_operators_on_levels_with_sign(name):
 def test_products_that_round_their_left_side():
     random = np.random.default_rng(0)
     weights = {
-        "w": random.integers(-128, 128, (6, 4), np.int8),
+        "w": random.integers(-63, 64, (6, 4), np.int8),
         "s": np.array(0.01, np.float32),
         "z": np.array(2, np.int8),
         "b": NUMBERS["c"],
@@ -347,7 +347,9 @@ def test_attention_of_levels(tmp_path):
     weights = {"w": normal(8, 24), "b": normal(24)}
     proto, feed = microsoft("Attention", ["x", "w", "b"], ["y"], weights, (2, 5, 8), num_heads=2)
     onnx.save(proto, tmp_path / "net.onnx")
-    quantization.quantize_dynamic(tmp_path / "net.onnx", tmp_path / "small.onnx")
+    # Weights of 7 bits: without VNNI onnxruntime adds two products in 16 bits.
+    files = tmp_path / "net.onnx", tmp_path / "small.onnx"
+    quantization.quantize_dynamic(*files, reduce_range=True)
     small = onnx.load(tmp_path / "small.onnx")
     assert "QAttention" in {node.op_type for node in small.graph.node}
     compare(small, feed)
