@@ -57,6 +57,7 @@ class Board:
         step_seconds: mean duration of the steps in the latest report; not of all steps, since the
             first ones are slow because kernels are compiled.
         sample: the latest recorded step; it arrived at ``sampled``.
+        recorded: of recorded steps, the seconds, and those of them in which no task ran.
         current: the running step, if it takes long.
         memory: (bytes, limit or None) by process; set by the code that shows the board.
         members: groups of tasks in each worker's steps, by address; set from outside.
@@ -82,7 +83,7 @@ class Board:
         self.memory: dict[str, tuple[int, int | None]] = {}
         self.members: Mapping[str, Member] = {}
         self.durations: dict[str, deque[float]] = {}
-        self.recorded: deque[float] = deque(maxlen=_DURATIONS)
+        self.recorded: deque[tuple[float, float]] = deque(maxlen=_DURATIONS)
         self.first = self.updated = self.last_step = self.sampled = 0.0
 
     def apply(self, report: Report) -> None:
@@ -135,7 +136,7 @@ class Board:
         """
         if instead:
             self.sample, self.sampled = sample, time.time()
-        self.recorded.append(sample["seconds"])
+        self.recorded.append((sample["seconds"], _idle(sample)))
         for _, _, kind, _, key, start, stop in sample["slices"]:
             if kind == "task":
                 kept = self.durations.setdefault(key, deque(maxlen=_DURATIONS))
@@ -203,6 +204,15 @@ class Board:
     def is_idle(self) -> bool:
         """Whether no step is running and none has ended for some seconds."""
         return self.current is None and time.time() - self.last_step > 3.0
+
+
+def _idle(sample: Sample) -> float:
+    """The seconds of a recorded step in which no task ran."""
+    idle, end = sample["seconds"], 0.0
+    for start, stop in sorted(tuple(row[5:]) for row in sample["slices"] if row[2] == "task"):
+        idle -= max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return idle
 
 
 class Boards(OrderedDict[str, Board]):

@@ -92,9 +92,18 @@ def test_groups_of_every_worker_are_shown():
 def test_no_group_takes_more_of_a_step_than_the_recorded_steps_say():
     """The steps of the latest report may be shorter than those of which tasks were recorded."""
     board = full_board()
-    board.step_seconds = board.recorded[-1] / 10
+    board.step_seconds = board.recorded[-1][0] / 10
     shares = re.findall(r"a step, (\d+)%", live_view.panel(board, "groups"))
     assert shares and all(int(share) <= 100 for share in shares)
+
+
+def test_time_between_tasks_is_when_no_device_works():
+    """Tasks of two devices side by side do not count twice."""
+    board = full_board()
+    tasks = [[d, "", "task", BOXES[0]["keys"][0], BOXES[0]["keys"][0], 1.0, 4.0] for d in (0, 1)]
+    board.recorded.clear()
+    board.take_sample({"step": 1, "seconds": 5.0, "slices": tasks, "left_out": 0})
+    assert "2.00 s a step, 40%" in live_view.panel(board, "groups")
 
 
 def test_a_task_is_divided_among_roles_by_their_operators():

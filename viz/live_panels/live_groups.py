@@ -24,7 +24,7 @@ def groups(board: Any) -> str:
     there = [member for member in shown if member.left is None]
     found = [(f"worker {m.name}", m.steps, *_usual(m)) for m in there[:_MOST_MEMBERS]]
     if not shown and board.durations:
-        found = [("this process", board.steps, *_sampled(board))]
+        found = [("this process", board.steps, *_sampled(board))]  # devices may work side by side
     if not found and not shown:
         return '<p class="note">The first recorded step appears here.</p>'
     longest = max((max(period, *each.values()) for *_, period, each in found), default=0.0)
@@ -34,7 +34,7 @@ def groups(board: Any) -> str:
         heading = f"{name}: {counted(steps, 'step')}, {seconds_text(period)} each"
         parts.append(f'<text class="strong" x="0" y="{y + 14:.1f}">{escape(heading)}</text>')
         y += _ROW
-        for group, seconds in _rows(each, period):
+        for group, seconds in _rows(each, None if shown else _between(board), period):
             parts += _row(group, seconds, period, longest, _roles(board, group), y)
             y += _ROW
         y += 6.0
@@ -57,7 +57,12 @@ def _sampled(board: Any) -> tuple[float, dict[str, float]]:
     for key in (key for box in board.boxes for key in box["keys"] if key in board.durations):
         name = key.rpartition("-")[0]
         each[name] = each.get(name, 0.0) + median(board.durations[key])
-    return median(board.recorded or [sum(each.values())]), each
+    return median(seconds for seconds, _ in board.recorded), each
+
+
+def _between(board: Any) -> float:
+    """Seconds of a step in which no task of this process runs."""
+    return median(idle for _, idle in board.recorded)
 
 
 def _roles(board: Any, group: str) -> dict[str, int]:
@@ -66,14 +71,16 @@ def _roles(board: Any, group: str) -> dict[str, int]:
     return next(found, {"collective" if "_dev" not in group else "feed": 1})
 
 
-def _rows(each: Mapping[str, float], period: float) -> Iterator[tuple[str, float]]:
-    """The groups in the order of a step, then the remaining time."""
+def _rows(
+    each: Mapping[str, float], between: float | None, period: float
+) -> Iterator[tuple[str, float]]:
+    """The groups in the order of a step, then the time between them; None for what remains."""
     rows = list(each.items())
     if len(rows) > _MOST_GROUPS:
         rest = rows[_MOST_GROUPS - 1 :]
         rows[_MOST_GROUPS - 1 :] = [(f"{len(rest)} further groups", sum(s for _, s in rest))]
     yield from rows
-    left = period - sum(each.values())
+    left = period - sum(each.values()) if between is None else between
     if left > 0.0:
         yield "", left
 
