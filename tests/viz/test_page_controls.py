@@ -4,6 +4,7 @@ import re
 
 from dpexec import viz
 from tests.viz.browser import drawn, hovered, show, tabs, track
+from tests.viz.graphs import mlp
 from tests.viz.traces import task, trace
 
 CANVAS = ".graph .canvas"
@@ -110,3 +111,39 @@ def test_empty_threads_collapse_by_themselves(window, tmp_path):
     assert "1 empty: thread 1" not in window.js(names) and "thread 1" in window.js(names)
     window.press("body", "0")  # all steps: none is empty
     assert not any("empty" in name for name in window.js(names))
+
+
+HIDDEN = """
+window.seen = [];
+window.hidden = [];
+const made = CanvasRenderingContext2D.prototype;
+const {fillText, roundRect} = made;
+let words = [];
+made.fillText = function (text, x, y, ...rest) {
+  const at = this.getTransform();
+  if (text.endsWith("→")) words.push([at.d * (y - 7) + at.f, text]);
+  return fillText.call(this, text, x, y, ...rest);
+};
+made.roundRect = function (x, y, w, h, ...rest) {
+  const at = this.getTransform();
+  if (y === 0) words = []; // lanes are drawn first
+  if (h === 24) {
+    seen.push(...words.map(([, text]) => text));
+    hidden.push(...words.filter(([top]) => top < at.d * (y + h) + at.f));
+  }
+  return roundRect.call(this, x, y, w, h, ...rest);
+};
+"""
+
+
+def test_words_at_links_stand_below_the_names_of_lanes(window, tmp_path):
+    """Words stand above the first boxes of a column if links come from other columns."""
+    page = window.open(viz.draw(mlp(devices=1, layers=7).data()).save(tmp_path / "graph.html"))
+    page.wait("document.querySelector('.graph .canvas > canvas').width > 300")
+    page.js(HIDDEN)
+    show(page, "operators")
+    drawn(page)
+    page.button("Fit", ".graph")
+    drawn(page)
+    assert page.js("return seen.length")
+    assert page.js("return hidden") == []

@@ -179,7 +179,7 @@ function parts(
 
 /** Place a part to the right of the parts placed so far. */
 function append(result: Layout, part: Part, spans: [number, number][]): void {
-  const made = column(part.diagram, part.rows);
+  const made = column(part.diagram, part.rows, result.columns.length > 0);
   const x = result.width;
   const [first, end] = spans[result.columns.length] as [number, number];
   const box = (number: number): number => part.boxes[number] as number;

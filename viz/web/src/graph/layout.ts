@@ -10,6 +10,7 @@ import type { Rows } from "./rows";
 
 export const ROW_GAP = 34;
 export const LANE_HEAD = 44;
+const ENTERED_HEAD = 60; // of a further column: words at links from others stand above its first row
 const PORT_WIDTH = 16;
 export const PADDING = 20;
 const FAR = 12; // rows
@@ -115,13 +116,13 @@ export function emptyLayout(diagram: Diagram, rows: Rows): Layout {
 }
 
 /** Place boxes that have their rows already. */
-export function column(diagram: Diagram, rows: Rows): Layout {
+export function column(diagram: Diagram, rows: Rows, entered = false): Layout {
   const numbers = lanesOf(diagram);
   const bus = numbers.length > 1;
   const plans = numbers.map((lane) => plan(diagram, rows, lane, bus));
   const result = emptyLayout(diagram, rows);
   for (let row = 0; row < rows.total; row++) result.byRow.push([]);
-  stackRows(result, rows);
+  stackRows(result, rows, entered ? ENTERED_HEAD : LANE_HEAD);
   sideBySide(diagram, rows, result, plans, bus);
   route(diagram, result, plans);
   result.columns.push({ x: 0, width: result.width, first: 0, end: rows.total });
@@ -212,8 +213,8 @@ function least(values: Iterable<number>): number {
   return found;
 }
 
-function stackRows(result: Layout, rows: Rows): void {
-  let y = LANE_HEAD;
+function stackRows(result: Layout, rows: Rows, head: number): void {
+  let y = head;
   for (let row = 0; row < rows.total; row++) {
     result.tops[row] = y;
     y += BOX_HEIGHT + ROW_GAP;
