@@ -128,8 +128,8 @@ def test_a_device_that_starts_late_is_to_blame_not_the_one_that_works_longest():
     assert not any("device 1" in text for text in path_sentences(found))
     assert path_sentences(found)[1:] == [
         "mul of device 0 began 50.0 ms into the step.",
-        "all_reduce waited 30.0 ms for mul_grad of device 0 alone: a straggler, other devices "
-        "were done.",
+        "all_reduce waited 30.0 ms for forward_backward_dev0 of device 0 alone, which ended with "
+        "mul_grad: a straggler, other devices were done.",
         "If scheduling were free: 130 ms.",
     ]
     assert "began 50.0 ms into the step" in str(analyse(late_start()))

@@ -43,6 +43,7 @@ class Link(NamedTuple):
         name: Name of the slice; for a task or transfer, without its number.
         turn: Seconds of its time in which it waited for Python of other threads.
         held: Seconds of its delay in which it did.
+        task: Name of its task, or the same name if it is part of none.
     """
 
     slice: int
@@ -56,6 +57,7 @@ class Link(NamedTuple):
     name: str
     turn: float = 0.0
     held: float = 0.0
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,7 @@ def _links_of(activities: Activities) -> tuple[list[int], list[Link]]:
                 lead=_lead(activities, at, source),
                 device=one.piece.event.device,
                 name=_name_of(run, one),
+                task=run.name,
             )
         )
         at, stop = source, ready

@@ -68,12 +68,14 @@ def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
     for name, seconds in waits.items():
         yield seconds, f"{{}} went by {name}, whose values came last"
     for before, link in pairwise(path.links):
-        who, other = _who(link), _who(before)
+        who = _who(link)
+        other = _who(before._replace(name=before.task or before.name))
+        last = f", which ended with {before.name}" if before.name != before.task else ""
         if link.delay > 0 and path.ordered:
             why = ", as other threads ran Python" if link.held > link.delay / 2 else ""
             yield link.delay, f"{who} was ready {{}} before it began{why}"
         if link.reason == "straggler":
-            alone = f"{other} alone: a straggler, other devices were done"
+            alone = f"{other} alone{last}: a straggler, other devices were done"
             yield link.lead, f"{who} waited {{}} for {alone}"
         elif link.reason == "thread" and before.part != "straggler":
             yield link.lead, f"{who} was ready {{}} before its thread was done with {other}"
