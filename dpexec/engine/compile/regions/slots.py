@@ -76,14 +76,14 @@ def array_like(rows: int, form: int) -> Any:
     return Lod([made]) if form == OFFSETS else made
 
 
-def words_at(place: int, count: int) -> _Array:
-    """Words in memory that somebody else keeps.
+def words_at(place: int, count: int) -> list[int]:
+    """The words at an address.
 
     Args:
         place: their address.
         count: how many.
     """
-    return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(place))
+    return list((ctypes.c_int64 * count).from_address(place)) if count else []
 
 
 class Places:
@@ -197,8 +197,9 @@ class Places:
     def entries(self, slot: Sequence[int]) -> TensorArray:
         """The array of tensors in a slot."""
         place, count, _, _ = slot
-        found = words_at(place, SLOT * count).reshape(count, SLOT).copy() if count else None
-        return TensorArray() if found is None else _Entries(found, self)
+        if not count:
+            return TensorArray()
+        return _Entries(np.array(words_at(place, SLOT * count), np.int64).reshape(-1, SLOT), self)
 
 
 class _Entries(TensorArray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -260,24 +261,20 @@ class _Run:
 
     def _free(self) -> None:
         """Free chunks in which no value lies."""
-        starts = [start for start, _, _ in self._chunks]
-        order = np.argsort(starts)
-        live = np.unique(np.searchsorted(np.array(starts)[order], self._addresses(), "right") - 1)
-        used = {int(order[number]) for number in live if number >= 0}
-        local = int(self._state[words.LOCAL_START])
+        live = sorted([*self._addresses(), int(self._state[words.LOCAL_START])])
         self._chunks[:] = [
             chunk
-            for number, chunk in enumerate(self._chunks)
-            if number in used or chunk[0] <= local < chunk[1]
+            for chunk in self._chunks
+            if bisect_left(live, chunk[0]) < bisect_left(live, chunk[1])
         ]
 
-    def _addresses(self) -> np.ndarray[Any, Any]:
+    def _addresses(self) -> list[int]:
         """Addresses of all values, and of entries of arrays of tensors."""
-        found = [self._program.slots[:, 0]]
-        for place, count, *_ in self._program.slots[self._program.arrays].tolist():
-            if place and count:
-                found.append(words_at(place, words.SLOT * count)[:: words.SLOT])
-        return np.concatenate(found)
+        slots = self._program.slots
+        found: list[int] = slots[:, 0].tolist()
+        for place, count, *_ in slots[self._program.arrays].tolist():
+            found += words_at(place, words.SLOT * count)[:: words.SLOT]
+        return found
 
     # ---- what comes out
 
