@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod
 
-__all__ = ["Entry", "TensorArray"]
+__all__ = ["Entry", "LazyArray", "StepArray", "TensorArray"]
 
 Entry = tuple[Any, Lod]
 """An array, and the offsets of its sequences."""
@@ -56,6 +56,17 @@ class TensorArray:
         """
         return self.entries[index] if 0 <= index < len(self.entries) else None
 
+    def joined(self, rows: Sequence[int]) -> Any:
+        """The tensors one after another, if that is cheaper than to look at each.
+
+        Args:
+            rows: the number of rows of each.
+
+        Returns:
+            An array that nobody may change; None if the array has other tensors, or sequences.
+        """
+        return None
+
     @property
     def nbytes(self) -> int:
         """Memory of the tensors."""
@@ -70,3 +81,53 @@ class TensorArray:
     def __repr__(self) -> str:
         shown = (None if e is None else f"{e[0].dtype}{list(e[0].shape)}" for e in self.entries)
         return f"TensorArray({', '.join(map(str, shown))})"
+
+
+class LazyArray(TensorArray):
+    """An array of tensors that makes its entries when somebody looks at them."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: tuple[Entry | None, ...] | None = None
+
+    def _made(self) -> Iterable[Entry | None]:
+        """All entries."""
+        raise NotImplementedError
+
+    @property
+    def entries(self) -> tuple[Entry | None, ...]:  # type: ignore[override]
+        """In order; None where nothing was written."""
+        if self._found is None:
+            self._found = tuple(self._made())
+        return self._found
+
+    def __reduce__(self) -> Any:
+        return TensorArray, (self.entries,)
+
+
+class StepArray(LazyArray):
+    """Parts of a tensor, one after another, that have no sequences.
+
+    Args:
+        whole: the tensor.
+        rows: the number of rows of each part.
+    """
+
+    __slots__ = ("rows", "whole")
+
+    def __init__(self, whole: Any, rows: Sequence[int]) -> None:
+        super().__init__()
+        self.whole, self.rows = whole, rows
+
+    def _made(self) -> Iterable[Entry | None]:
+        ends = itertools.accumulate(self.rows)
+        pairs = zip(self.rows, ends, strict=True)
+        return [(self.whole[end - count : end], NO_SEQUENCES) for count, end in pairs]
+
+    def joined(self, rows: Sequence[int]) -> Any:
+        """See :meth:`TensorArray.joined`."""
+        return self.whole if rows == self.rows else None
+
+    def __len__(self) -> int:
+        return len(self.rows)

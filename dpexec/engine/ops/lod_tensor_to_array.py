@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.arrays import TensorArray
+from dpexec.engine.core.arrays import StepArray, TensorArray
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.ir.opdef import GradContext, GradOp, Spec, op, require
@@ -51,7 +51,7 @@ def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> Tenso
     chosen, rows = picked(inner, table.members)
     whole = x[xp.asarray(rows)]
     if not inner.levels:
-        return TensorArray((whole[span], NO_SEQUENCES) for span in table.spans)
+        return StepArray(whole, table.running)
     parts = (chosen.part(span.start, span.stop - span.start) for span in table.spans)
     return TensorArray((whole[part], own) for own, part in parts)
 
@@ -99,6 +99,9 @@ def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[A
     Raises:
         ValueError: entries are missing, or have more or fewer sequences than run in their step.
     """
+    whole = x.joined(table.running)
+    if whole is not None:
+        return whole[xp.asarray(table.places)], Lod([*table.coarse.levels, table.offsets])
     entries = _entries(xp, x, table.running)
     inner, rows = picked(Lod.merged([lod for _, lod in entries]), table.places)
     values = xp.concatenate([array for array, _ in entries])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.arrays import Entry, TensorArray
+from dpexec.engine.core.arrays import Entry, LazyArray, StepArray, TensorArray
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.round_values import SLOT
@@ -76,14 +76,15 @@ def array_like(rows: int, form: int) -> Any:
     return Lod([made]) if form == OFFSETS else made
 
 
-def words_at(place: int, count: int) -> list[int]:
+def words_at(place: int, count: int) -> _Array:
     """The words at an address.
 
     Args:
         place: their address.
         count: how many.
     """
-    return list((ctypes.c_int64 * count).from_address(place)) if count else []
+    found = (ctypes.c_int64 * count).from_address(place) if count else b""
+    return np.frombuffer(found, np.int64)
 
 
 class Places:
@@ -128,18 +129,16 @@ class Places:
     def _of_array(self, array: _Array) -> Words:
         if not array.flags.c_contiguous:
             raise Unusual
-        place = address(array)
-        known = self._outside.get(place)
-        if known is None or known.nbytes < array.nbytes:
-            self._outside[place] = array
-        return place, *form_of(array.dtype, array.shape)
+        return self._hold(array), *form_of(array.dtype, array.shape)
 
     def _of_entries(self, array: TensorArray) -> Words:
-        if isinstance(array, _Entries) and not array.seen:
+        if isinstance(array, _Entries):
             self._kept.append(array)
             for chunk in array.places.arrays:
-                self._outside[address(chunk)] = chunk
+                self._hold(chunk)
             found = array.slots.copy()
+        elif isinstance(array, StepArray) and array.whole.size:
+            found = self._of_steps(array)
         else:
             found = np.zeros((len(array), SLOT), np.int64)
             for number, entry in enumerate(array):
@@ -149,6 +148,22 @@ class Places:
                     found[number] = self._of_array(entry[0])
         self._kept.append(found)
         return address(found) or address(_NOTHING), len(found), len(found), OFFSETS
+
+    def _of_steps(self, array: StepArray) -> _Array:
+        place, _, width, form = self._of_array(array.whole)
+        rows = np.array(array.rows, np.int64)
+        found = np.empty((len(rows), SLOT), np.int64)
+        found[:, 0] = place + width * (np.cumsum(rows) - rows)
+        found[:, 1], found[:, 2], found[:, 3] = rows, width, form
+        return found
+
+    def _hold(self, array: _Array) -> int:
+        """Keep an array in whose memory values may lie; returns its address."""
+        place = address(array)
+        known = self._outside.get(place)
+        if known is None or known.nbytes < array.nbytes:
+            self._outside[place] = array
+        return place
 
     @property
     def arrays(self) -> list[_Array]:
@@ -199,41 +214,51 @@ class Places:
         place, count, _, _ = slot
         if not count:
             return TensorArray()
-        return _Entries(np.array(words_at(place, SLOT * count), np.int64).reshape(-1, SLOT), self)
+        return _Entries(words_at(place, SLOT * count).reshape(-1, SLOT).copy(), self)
 
 
-class _Entries(TensorArray):
-    """An array of tensors whose entries are made when somebody looks at them.
+class _Entries(LazyArray):
+    """An array of tensors that a loop made.
 
     Args:
         slots: the slots of the entries.
         places: where they lie.
     """
 
-    __slots__ = ("_found", "places", "slots")
+    __slots__ = ("places", "slots")
 
     def __init__(self, slots: _Array, places: Places) -> None:
+        super().__init__()
         self.slots, self.places = slots, places
-        self._found: tuple[Entry | None, ...] | None = None
 
-    @property
-    def seen(self) -> bool:
-        """Whether the entries were made."""
-        return self._found is not None
+    def _made(self) -> list[Entry | None]:
+        return [*map(self._entry, self.slots.tolist())]
 
-    @property
-    def entries(self) -> tuple[Entry | None, ...]:  # type: ignore[override]
-        """In order; None where nothing was written."""
-        if self._found is None:
-            arrays = map(self.places.array, self.slots.tolist())
-            self._found = tuple([None if a is None else (a, NO_SEQUENCES) for a in arrays])
-        return self._found
+    def _entry(self, slot: Sequence[int]) -> Entry | None:
+        array = self.places.array(slot)
+        return None if array is None else (array, NO_SEQUENCES)
+
+    def entry(self, index: int) -> Entry | None:
+        """See :meth:`TensorArray.entry`."""
+        return self._entry(self.slots[index].tolist()) if 0 <= index < len(self.slots) else None
+
+    def joined(self, rows: Sequence[int]) -> Any:
+        """See :meth:`TensorArray.joined`."""
+        slots: list[list[int]] = self.slots.tolist()
+        if [slot[1] for slot in slots] != rows or not all(slot[0] for slot in slots):
+            return None
+        _, _, width, form = slots[0]
+        if any(slot[3] != form for slot in slots) or not width:
+            return None
+        made = array_like(sum(rows), form)
+        to = address(made)
+        for place, count, *_ in slots:
+            ctypes.memmove(to, place, count * width)
+            to += count * width
+        return made
 
     def __len__(self) -> int:
         return len(self.slots)
-
-    def __reduce__(self) -> Any:
-        return TensorArray, (self.entries,)
 
 
 class KeptRounds(Sequence[Mapping[str, Any]]):
@@ -264,6 +289,9 @@ class KeptRounds(Sequence[Mapping[str, Any]]):
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return (self[step] for step in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"KeptRounds({len(self)} rounds of {', '.join(self.names)})"
 
     def _value(self, name: str, slot: Sequence[int]) -> Any:
         is_lod = slot[3] == OFFSETS and slot[0]

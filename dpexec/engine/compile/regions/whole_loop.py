@@ -273,7 +273,7 @@ class _Run:
         slots = self._program.slots
         found: list[int] = slots[:, 0].tolist()
         for place, count, *_ in slots[self._program.arrays].tolist():
-            found += words_at(place, words.SLOT * count)[:: words.SLOT]
+            found += words_at(place, words.SLOT * count)[:: words.SLOT].tolist()
         return found
 
     # ---- what comes out
