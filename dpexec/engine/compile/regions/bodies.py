@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -230,12 +231,27 @@ class Iterations:
 
     def __init__(self, body: Body, env: Env) -> None:
         self._body, self._env = body, env
-        self._around = body.around(env)
-        self._deferred = body.deferred(env)
         self._numbers = itertools.count()
-        self._totals = self._deferred.totals
-        self.copy, self.add = self._deferred.copy, self._deferred.add
-        self.finish = self._deferred.finish
+
+    @functools.cached_property
+    def _around(self) -> dict[str, Any]:
+        return self._body.around(self._env)
+
+    @functools.cached_property
+    def _deferred(self) -> DeferredWork:
+        return self._body.deferred(self._env)
+
+    def copy(self, into: Any, array: Any) -> None:
+        """``into[...] = array``, no later than in :meth:`finish`."""
+        self._deferred.copy(into, array)
+
+    def add(self, into: Any, array: Any) -> None:
+        """``into += array``, no later than in :meth:`finish`."""
+        self._deferred.add(into, array)
+
+    def finish(self) -> None:
+        """Do all that was put off."""
+        self._deferred.finish()
 
     def __call__(self, forward: Env | None = None, given: Mapping[str, Any] = _NOTHING) -> Env:
         """Run the block once.
@@ -258,8 +274,8 @@ class Iterations:
             xp: the array library.
             name: of the variable.
         """
-        self._totals[name] = Total(xp)
-        return self._totals[name]
+        self._deferred.totals[name] = Total(xp)
+        return self._deferred.totals[name]
 
     def whole(self, course: Course) -> Ran | None:
         """Run all rounds as one piece of machine code; None, and nothing is done, if they are none.
@@ -278,7 +294,7 @@ class Iterations:
         inner = Env(self._body.shard(env.shard, next(self._numbers)), env, forward)
         inner.record, inner.go_on, inner.deferred = env.record, env.go_on, self._deferred
         self._body.run(inner, self._around, given)
-        for name, total in self._totals.items():
+        for name, total in self._deferred.totals.items():
             if name in inner:
                 total.add(inner.pop(name), self._deferred)
         inner.around = inner.forward = inner.deferred = None  # no cycle may keep arrays alive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ class LoopBlock:
     first: Sequence[str]
     counters: Sequence[str]
     random: bool
+    _kinds: dict[str, VarType | None] = field(default_factory=dict)
 
     def kept(self, course: Course) -> list[str]:
         """Names of the values of a round that gradients need.
@@ -66,20 +67,23 @@ class LoopBlock:
         written = {name for op in self.block.ops for name in op.writes}
         there = {*written, *course.states, *course.slices, *self.outer}.difference(self.counters)
         chosen = {name for name in there if name in sought or name in self.outer}
-        kinds = {name: self._kind(name) for name in chosen}
+        kinds = {name: self.kind(name) for name in chosen}
         if any(kinds[n] == VarType.LOD_TENSOR_ARRAY for n in chosen & sought):
             raise Unusual
         later = sorted(n for n in chosen if kinds[n] != VarType.LOD_TENSOR_ARRAY)
         first = [name for name in self.first if name in later]
         return [*first, *(name for name in later if name not in first)]
 
-    def _kind(self, name: str) -> VarType | None:
-        var = self.block._find_var_recursive(name)
-        return None if var is None else var.type
-
     def kind(self, name: str) -> VarType | None:
-        """The type of a variable."""
-        return self._kind(name)
+        """The type of a variable.
+
+        Args:
+            name: its name; None is the type of what is none.
+        """
+        if name not in self._kinds:
+            var = self.block._find_var_recursive(name)
+            self._kinds[name] = None if var is None else var.type
+        return self._kinds[name]
 
 
 class WholeLoop:
