@@ -45,6 +45,7 @@ class RoundProgram:
         outer: names of values around the block that the rounds read or write.
         arrays: the slots of arrays of tensors.
         used, local: bytes of memory that a run took, for values and for those of a single round.
+        failed: how many of the latest runs took Python.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class RoundProgram:
         self._block = block
         self.numbers: dict[str, int] = {}
         self._more = 0
-        self.used, self.local = 0, 1 << 16
+        self.used, self.local, self.failed = 0, 1 << 16, 0
         self._rows: list[list[int]] = []
         self._lists: list[Any] = []
         self.regions: dict[int, RoundRegion] = {}

@@ -83,7 +83,9 @@ def words_at(place: int, count: int) -> _Array:
         place: their address.
         count: how many.
     """
-    found = (ctypes.c_int64 * count).from_address(place) if count else b""
+    if not count:
+        return np.zeros(0, np.int64)
+    found = memoryview((ctypes.c_char * (8 * count)).from_address(place))
     return np.frombuffer(found, np.int64)
 
 

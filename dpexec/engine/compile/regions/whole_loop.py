@@ -29,6 +29,8 @@ _code = Aside(kernels.rounds)
 _LEAST, _MOST, _KEPT = 1 << 16, 1 << 18, 1 << 24
 """Bytes of a chunk of memory: at least, and usually at most in loops that keep little or all of a
 round."""
+_TRIES = 8
+"""How many times in a row values may be such that only Python handles them."""
 _SMALL = 64
 """Bytes of values that are copied, so that they keep no chunk of memory alive."""
 _ROUNDS = 64, 4096
@@ -112,12 +114,15 @@ class WholeLoop:
         if forward is not None and not isinstance(forward, KeptRounds):
             return None
         program = self._program(course, forward)
-        if program is None or not _code.at_hand:
+        if program is None or program.failed > _TRIES or not _code.at_hand:
             return None
         try:
-            return _Run(program, self._block, env, course).result()
+            ran = _Run(program, self._block, env, course).result()
         except Unusual:
+            program.failed += 1
             return None
+        program.failed = 0
+        return ran
 
     def _program(self, course: Course, forward: KeptRounds | None) -> RoundProgram | None:
         found = None if forward is None else (*forward.names,)
