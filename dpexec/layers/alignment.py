@@ -39,6 +39,10 @@ def warpctc(
         The negative log likelihood of the tags, ``(sequences, 1)``; 0 for sequences with fewer
         steps than their tags need. Source: Paddle op ``warpctc``; Graves et al., 2006.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32; ``label`` is no variable of type int32.
+        EnforceNotMet: ``input`` has no such shape, or ``blank`` is no class of it.
+
     See Also:
         :func:`ctc_greedy_decoder`: its sequences, from the same scores.
         :func:`edit_distance`: how far they are from the right ones.
@@ -86,6 +90,10 @@ def ctc_greedy_decoder(
         Tags, int64 ``(tags, 1)`` with one level of sequences, ``[[-1]]`` if there are none at all;
         for padded sequences ``(N, T)``, and the number of tags of each, int64 ``(N, 1)``. Source:
         Paddle op ``ctc_align``.
+
+    Raises:
+        EnforceNotMet: ``input`` holds no floats, or is neither ``(rows, classes)`` nor, with
+            lengths, of rank 3.
 
     See Also:
         :func:`warpctc`: the loss of connectionist temporal classification.
@@ -135,6 +143,11 @@ def edit_distance(
     Returns:
         Distances ``(sequences, 1)`` and the number of sequences ``(1,)``. Source: Paddle op
         ``edit_distance``.
+
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type int64.
+        EnforceNotMet: an argument is neither ``(rows, 1)`` nor, with its lengths, ``(samples,
+            length)``.
 
     See Also:
         :class:`~dpexec.metrics.EditDistance`: over many batches.

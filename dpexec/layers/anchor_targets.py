@@ -55,6 +55,12 @@ def rpn_target_assign(
         1, or 0 in rows that replace anchors which became negative. Source: Paddle op
         ``rpn_target_assign``.
 
+    Raises:
+        TypeError: ``bbox_pred``, ``cls_logits``, ``anchor_box``, ``anchor_var``, ``gt_boxes`` or
+            ``im_info`` is no variable of type float32 or float64; ``is_crowd`` is no variable of
+            type int32.
+        EnforceNotMet: boxes do not have four numbers each, or the scores do not fit them.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> anchors = np.array([[0, 0, 9, 9], [20, 20, 29, 29]], "float32")
@@ -130,6 +136,12 @@ def retinanet_target_assign(
         ``(positive, 4)`` as of :func:`rpn_target_assign`, and per image the number of positive
         anchors plus one, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle op
         ``retinanet_target_assign``.
+
+    Raises:
+        TypeError: ``bbox_pred``, ``cls_logits``, ``anchor_box``, ``anchor_var``, ``gt_boxes`` or
+            ``im_info`` is no variable of type float32 or float64; ``gt_labels`` or ``is_crowd`` is
+            no variable of type int32.
+        EnforceNotMet: boxes do not have four numbers each, or the scores do not fit them.
 
     Example:
         >>> import dpexec as fluid, numpy as np

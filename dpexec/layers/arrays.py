@@ -28,6 +28,9 @@ def create_array(dtype: Any) -> Variable:
     Returns:
         A ``LoDTensorArray`` variable. Source: ``fluid.layers.create_array``.
 
+    Raises:
+        TypeError: ``dtype`` is no type of tensors.
+
     See Also:
         :func:`array_write`: writes a place.
         :func:`array_read`: reads a place.

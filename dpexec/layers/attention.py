@@ -23,6 +23,11 @@ def add_position_encoding(
     Returns:
         The same shape. Source: Paddle op ``add_position_encoding``; Vaswani and others, 2017.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` has no such shape, its width is odd, or ``alpha`` or ``beta`` is
+            negative.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):

@@ -45,6 +45,11 @@ def beam_search(
         sentence, and the tokens chosen for each beam. With ``return_parent_idx`` the numbers of
         the beams, int32 ``(n,)``, too. Source: Paddle op ``beam_search``.
 
+    Raises:
+        TypeError: ``pre_ids`` is no variable of type int64; ``pre_scores`` or ``scores`` is no
+            variable of type float32 or float64.
+        EnforceNotMet: ``ids`` and ``scores`` do not have the same shape.
+
     See Also:
         :func:`beam_search_decode`: its sentences.
         :func:`dynamic_decode`: a whole search, with a decoder.
@@ -109,6 +114,11 @@ def beam_search_decode(
         Tokens and their scores, one-dimensional, both sequences of two levels: the sentences of
         each source, best ones first, and the tokens of each sentence. Source: Paddle op
         ``beam_search_decode``.
+
+    Raises:
+        TypeError: ``ids`` is no variable of type int64; ``scores`` is no variable of type float32
+            or float64.
+        EnforceNotMet: ``ids`` or ``scores`` is no array of variables.
 
     See Also:
         :func:`beam_search`: one step of a search.

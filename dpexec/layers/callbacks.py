@@ -142,6 +142,9 @@ def Print(
 
     Source: ``fluid.layers.Print``.
 
+    Raises:
+        EnforceNotMet: ``message`` is no string.
+
     See Also:
         :func:`~dpexec.layers.py_func`: calls a function of yours.
         :func:`py_func`: calls a function of yours with them.

@@ -62,6 +62,11 @@ def fill_constant(
     Returns:
         The tensor; gradients stop at it. Source: Paddle op ``fill_constant``.
 
+    Raises:
+        TypeError: ``shape`` is no variable of type int32 or int64.
+        ValueError: ``dtype`` is no type of tensors.
+        AssertionError: ``shape`` is empty.
+
     See Also:
         :func:`fill_constant_batch_size_like`: of the batch size of another variable.
         :func:`zeros_like`: zeros of the shape of another variable.
@@ -131,6 +136,9 @@ def fill_constant_batch_size_like(
     Returns:
         The tensor. Source: Paddle op ``fill_constant_batch_size_like``.
 
+    Raises:
+        EnforceNotMet: ``input_dim_idx`` or ``output_dim_idx`` lies outside of its shape.
+
     See Also:
         :func:`fill_constant`: of a given shape.
         :func:`zeros_like`: zeros of the shape of another variable.
@@ -169,6 +177,10 @@ def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
     Returns:
         A tensor of this shape and type. Source: Paddle op ``fill_constant``.
 
+    Raises:
+        ValueError: ``dtype`` is no type of tensors.
+        AssertionError: ``shape`` is empty.
+
     See Also:
         :func:`ones`: ones.
         :func:`fill_constant`: any number.
@@ -197,6 +209,10 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
 
     Returns:
         A tensor of this shape and type. Source: Paddle op ``fill_constant``.
+
+    Raises:
+        ValueError: ``dtype`` is no type of tensors.
+        AssertionError: ``shape`` is empty.
 
     See Also:
         :func:`zeros`: zeros.
@@ -291,6 +307,10 @@ def full_like(
     Returns:
         The tensor. Source: Paddle op ``fill_any_like``.
 
+    Raises:
+        ValueError: ``dtype`` is no type of tensors, or ``device`` neither ``"cpu"`` nor ``"gpu"``.
+        EnforceNotMet: ``fill_value`` does not fit into ``dtype``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -334,6 +354,11 @@ def full(
 
     Returns:
         The tensor. Source: Paddle op ``fill_constant``.
+
+    Raises:
+        TypeError: ``shape`` is no variable of type int32 or int64.
+        ValueError: ``dtype`` is no type of tensors, or ``device`` neither ``"cpu"`` nor ``"gpu"``.
+        AssertionError: ``shape`` is empty.
 
     See Also:
         :func:`zeros`: zeros.

@@ -33,6 +33,11 @@ def crop(
     Returns:
         The section. Source: Paddle op ``crop``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32.
+        EnforceNotMet: ``shape`` or ``offsets`` does not have a number for each dimension, or the
+            cut reaches beyond ``x``.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):

@@ -179,6 +179,9 @@ def dynamic_decode(
 
     Source: ``fluid.layers.dynamic_decode``.
 
+    Raises:
+        ValueError: ``inits`` holds something that is no variable.
+
     See Also:
         :func:`beam_search`: one step of a search.
         :func:`beam_search_decode`: its sentences.

@@ -60,6 +60,11 @@ def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variab
     Returns:
         ``(N, C, H, W)``. Source: Paddle op ``grid_sampler``; Jaderberg and others, 2015.
 
+    Raises:
+        TypeError: ``x`` or ``grid`` is no variable of type float32 or float64.
+        EnforceNotMet: ``x`` is no images, or ``grid`` is not ``(samples, height, width, 2)`` with
+            as many samples.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):

@@ -258,6 +258,10 @@ def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> 
     Returns:
         C divided by ``groups``. Source: Paddle op ``maxout``; Goodfellow and others, 2013.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
+        EnforceNotMet: ``groups`` does not divide the channels, or is below 2.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

@@ -35,6 +35,10 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
     Returns:
         ``(M, ...)``. Source: Paddle op ``gather``.
 
+    Raises:
+        EnforceNotMet: ``index`` is no vector of int32 or int64. A row that is not there is refused
+            when it runs.
+
     See Also:
         :func:`gather_nd`: by several indices.
         :func:`index_select`: along any axis.
@@ -65,6 +69,10 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 
     Returns:
         ``index.shape[:-1] + input.shape[k:]``. Source: Paddle op ``gather_nd``.
+
+    Raises:
+        EnforceNotMet: ``index`` does not hold int32 or int64, or its rows are longer than the rank
+            of ``input``.
 
     See Also:
         :func:`gather`: whole rows by number.
@@ -104,6 +112,10 @@ def scatter(
 
     Returns:
         ``(N, ...)``. Source: Paddle op ``scatter``.
+
+    Raises:
+        EnforceNotMet: ``updates`` does not have a row of ``input`` for each of ``index``, or
+            another type.
 
     See Also:
         :func:`gather`: whole rows by number.
@@ -179,6 +191,9 @@ def scatter_nd(
     Returns:
         A tensor of this shape and the type of ``updates``. Source: Paddle op ``scatter_nd_add``.
 
+    Raises:
+        EnforceNotMet: ``index`` does not hold int32 or int64, or ``updates`` does not fit it.
+
     See Also:
         :func:`scatter`: writes rows.
         :func:`scatter_nd_add`: adds to elements by index.
@@ -242,6 +257,11 @@ def strided_slice(
     Returns:
         The part. Source: Paddle op ``strided_slice``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``axes``, ``starts``, ``ends`` and ``strides`` have different lengths, or an
+            axis does not exist.
+
     See Also:
         :func:`slice`: a range of each axis.
         :func:`crop_tensor`: by shape and offsets.
@@ -291,6 +311,10 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     Returns:
         float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type int32 or int64.
+        EnforceNotMet: ``depth`` is not positive.
+
     See Also:
         :func:`~dpexec.one_hot`: the newer form, for indices of any shape.
         :func:`embedding`: rows of a table by id.
@@ -321,6 +345,9 @@ def where(condition: Variable) -> Variable:
 
     Returns:
         The coordinates in order. Source: Paddle op ``where_index``.
+
+    Raises:
+        TypeError: ``condition`` is no variable.
 
     See Also:
         :func:`equal`: element by element.

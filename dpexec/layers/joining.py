@@ -33,6 +33,11 @@ def concat(
     Returns:
         Their shape, with the sum of their sizes along ``axis``. Source: Paddle op ``concat``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32, float64, int32 or int64.
+        ValueError: the inputs have different types, or there are none.
+        EnforceNotMet: ``axis`` is not one of the inputs, or they differ in another dimension.
+
     See Also:
         :func:`stack`: joins along a new axis.
         :func:`split`: the reverse of concat.
@@ -75,6 +80,10 @@ def split(
 
     Returns:
         The parts. Source: Paddle op ``split``.
+
+    Raises:
+        AssertionError: ``num_or_sections`` is below 2, or does not divide the dimension.
+        EnforceNotMet: ``dim`` is no axis of ``input``.
 
     See Also:
         :func:`concat`: the reverse.
@@ -120,6 +129,9 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     Returns:
         A tensor with one more dimension, whose size is the number of variables. Source: Paddle op
         ``stack``.
+
+    Raises:
+        EnforceNotMet: the shapes differ, or ``axis`` is none of the result.
 
     See Also:
         :func:`concat`: joins along an axis that is there.
@@ -191,6 +203,10 @@ def expand(
     Returns:
         The repeated variable. Source: Paddle op ``expand``.
 
+    Raises:
+        AssertionError: a number in ``expand_times`` is not positive.
+        EnforceNotMet: ``expand_times`` does not have a number for each dimension of ``x``.
+
     See Also:
         :func:`expand_as`: to the shape of another variable.
         :func:`sequence_expand`: by the sequences of another variable.
@@ -225,6 +241,9 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
 
     Returns:
         The repeated variable. Source: Paddle op ``expand_as``.
+
+    Raises:
+        EnforceNotMet: a dimension of ``target_tensor`` is no multiple of that of ``x``.
 
     See Also:
         :func:`expand`: repeats by factors.

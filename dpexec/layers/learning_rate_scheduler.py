@@ -99,6 +99,9 @@ def exponential_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.exponential_decay``.
 
+    Raises:
+        ZeroDivisionError: ``decay_steps`` is 0.
+
     See Also:
         :func:`natural_exp_decay`: by a power of e.
         :func:`inverse_time_decay`: by 1 / t.
@@ -170,6 +173,9 @@ def inverse_time_decay(
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.inverse_time_decay``.
+
+    Raises:
+        ZeroDivisionError: ``decay_steps`` is 0.
 
     See Also:
         :func:`exponential_decay`: by a factor.

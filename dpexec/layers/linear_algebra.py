@@ -51,6 +51,9 @@ def bilinear_tensor_product(
     Returns:
         ``(N, size)``. Source: Paddle op ``bilinear_tensor_product``.
 
+    Raises:
+        EnforceNotMet: ``x`` or ``y`` is no matrix, or they have different types.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -88,6 +91,10 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
     Returns:
         ``(N, C1, C2)``. Source: Paddle op ``fsp``; Yim and others, 2017.
 
+    Raises:
+        TypeError: ``x`` or ``y`` is no variable of type float32 or float64.
+        EnforceNotMet: ``x`` and ``y`` are no images that differ in their channels only.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -111,6 +118,9 @@ def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
 
     Returns:
         ``(1,)``. Source: Paddle op ``dist``.
+
+    Raises:
+        EnforceNotMet: the shapes cannot be broadcast together.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -215,6 +225,10 @@ def trace(
     Returns:
         The input's shape without both axes. Source: Paddle op ``trace``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32, float64, int32 or int64.
+        EnforceNotMet: ``dim1`` or ``dim2`` is no axis of ``input``, or both are the same.
+
     See Also:
         :func:`tril`: the lower triangle.
         :func:`triu`: the upper triangle.
@@ -250,6 +264,10 @@ def diag_embed(
     Returns:
         ``(..., n + abs(offset), n + abs(offset))``; gradients stop here. Source: Paddle op
         ``diag_embed``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32, float64, int32 or int64.
+        EnforceNotMet: ``dim1`` or ``dim2`` is no axis of the result, or both are the same.
 
     See Also:
         :func:`tril`: the lower triangle.

@@ -118,6 +118,10 @@ def im2sequence(
     Returns:
         ``(windows, C * height * width)``. Source: Paddle op ``im2sequence``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32.
+        EnforceNotMet: ``input`` is no images, or a size is not one number or two.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):

@@ -43,6 +43,11 @@ def cross_entropy(
         Losses in the shape of the class indices, or ``(..., 1)`` for soft labels. Source: Paddle
         ops ``cross_entropy2``, ``cross_entropy``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``label`` does not have a row for each row of ``input``, or holds no integers
+            without ``soft_label``.
+
     See Also:
         :func:`softmax_with_cross_entropy`: from scores, in one exact operator.
         :func:`sigmoid_cross_entropy_with_logits`: for several labels per row.
@@ -94,6 +99,9 @@ def softmax_with_cross_entropy(
         Losses in the shape of the class indices; for soft labels with 1 in place of ``classes``.
         Source: Paddle op ``softmax_with_cross_entropy``.
 
+    Raises:
+        EnforceNotMet: ``label`` does not have a row for each row of ``logits``.
+
     See Also:
         :func:`cross_entropy`: from probabilities.
         :func:`sigmoid_cross_entropy_with_logits`: for several labels per row.
@@ -140,6 +148,10 @@ def sigmoid_cross_entropy_with_logits(
     Returns:
         Losses of the same shape. Source: Paddle op ``sigmoid_cross_entropy_with_logits``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``label`` does not have the shape of ``x``.
+
     See Also:
         :func:`cross_entropy`: from probabilities.
         :func:`softmax_with_cross_entropy`: from scores, in one exact operator.
@@ -174,6 +186,10 @@ def log_loss(
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``log_loss``.
 
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type float32.
+        EnforceNotMet: ``label`` does not have the shape of ``input``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -203,6 +219,11 @@ def kldiv_loss(
 
     Returns:
         Losses of the same shape, or ``(1,)``. Source: Paddle op ``kldiv_loss``.
+
+    Raises:
+        TypeError: ``x`` or ``target`` is no variable of type float32 or float64.
+        ValueError: ``reduction`` is unknown.
+        EnforceNotMet: ``target`` does not have the shape of ``x``.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -234,6 +255,9 @@ def dice_loss(
     Returns:
         The mean over the samples, ``(1,)``. Source: Milletari and others, 2016.
 
+    Raises:
+        EnforceNotMet: ``label`` does not fit ``input``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -263,6 +287,11 @@ def npair_loss(
 
     Returns:
         The loss, ``(1,)``. Source: Sohn, 2016.
+
+    Raises:
+        TypeError: ``anchor`` or ``positive`` is no variable of type float32 or float64; ``labels``
+            is no variable of type float32, float64 or int64.
+        EnforceNotMet: ``anchor`` and ``positive`` are no matrices of the same width.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -305,6 +334,10 @@ def teacher_student_sigmoid_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``teacher_student_sigmoid_loss``.
+
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` or ``label`` is not ``(samples, 1)``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

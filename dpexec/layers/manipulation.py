@@ -267,6 +267,9 @@ def shape(input: Variable) -> Variable:
     Returns:
         int32 ``(rank,)``. Source: Paddle op ``shape``.
 
+    Raises:
+        TypeError: ``input`` is no variable.
+
     See Also:
         :func:`size`: the number of elements.
         :func:`rank`: the number of axes.
@@ -314,6 +317,9 @@ def rank(input: Variable) -> Variable:
 
     Returns:
         int32 ``()``. Source: Paddle op ``assign_value``.
+
+    Raises:
+        TypeError: ``input`` is no variable.
 
     See Also:
         :func:`shape`: sizes of the batch that runs, as a variable.

@@ -24,6 +24,10 @@ def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
     Returns:
         The selected variable.
 
+    Raises:
+        TypeError: ``mask`` is no variable of type int32.
+        EnforceNotMet: ``mask`` is not one int32.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -55,6 +59,10 @@ def select_output(
 
     Returns:
         ``outputs``. Source: ``fluid.layers.control_flow.select_output``.
+
+    Raises:
+        TypeError: ``mask`` is no variable of type int32.
+        EnforceNotMet: ``mask`` is not one int32.
 
     Example:
         >>> import dpexec as fluid, numpy as np

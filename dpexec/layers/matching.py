@@ -26,6 +26,9 @@ def iou_similarity(
     Returns:
         ``(N, M)`` with the sequences of ``x``. Source: Paddle op ``iou_similarity``.
 
+    Raises:
+        EnforceNotMet: ``x`` or ``y`` does not hold four floats per box.
+
     See Also:
         :func:`bipartite_match`: the best pairs by that.
         :func:`target_assign`: values of the pairs.
@@ -111,6 +114,10 @@ def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Var
     Returns:
         Boxes in the shape of ``input``. Source: Paddle op ``box_clip``.
 
+    Raises:
+        TypeError: ``input`` or ``im_info`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` does not hold four numbers per box, or ``im_info`` three per image.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -143,6 +150,9 @@ def bipartite_match(
     Returns:
         For every image and column the matched row, counted within the image, or -1 for none, int32
         ``(N, M)``; and its score. Source: Paddle op ``bipartite_match``.
+
+    Raises:
+        EnforceNotMet: ``dist_matrix`` is no matrix of floats, or ``match_type`` is unknown.
 
     See Also:
         :func:`iou_similarity`: how much boxes overlap.
@@ -184,6 +194,10 @@ def target_assign(
     Returns:
         Targets ``(N, M, K)``, and weights ``(N, M, 1)``: 1 for predictions with an object or in
         ``negative_indices``, else 0. Source: Paddle op ``target_assign``.
+
+    Raises:
+        EnforceNotMet: ``input`` does not have three dimensions, or ``matched_indices`` does not fit
+            it.
 
     See Also:
         :func:`iou_similarity`: how much boxes overlap.

@@ -49,6 +49,10 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
     Returns:
         The same shape. Source: Paddle op ``clip``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``min`` is not less than ``max``.
+
     See Also:
         :func:`clip_by_norm`: limits the length of the whole.
         :func:`l2_normalize`: length 1 along an axis.
@@ -129,6 +133,10 @@ def scale(
     Returns:
         The same shape and type. Source: Paddle op ``scale``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32, float64, int32, int64, int8, int16
+            or uint8.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -158,6 +166,11 @@ def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) ->
     Returns:
         The same shape and type. Source: Paddle op ``pow``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64; ``factor`` is no
+            variable of type float32.
+        EnforceNotMet: a variable as ``factor`` has more than one element.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -184,6 +197,9 @@ def sign(x: Any) -> Variable:
     Returns:
         The same shape and type. Source: Paddle op ``sign``.
 
+    Raises:
+        TypeError: ``x`` is neither a variable of floats nor an array.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -207,6 +223,9 @@ def log1p(x: Variable, out: Variable | None = None, name: str | None = None) -> 
 
     Returns:
         The same shape. Source: Paddle op ``log1p``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -234,6 +253,9 @@ def selu(
     Returns:
         The same shape. Source: Paddle op ``selu``; Klambauer and others, 2017.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -255,6 +277,9 @@ def softshrink(x: Variable, alpha: float | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``softshrink``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32 or float64.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -279,6 +304,9 @@ def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``swish``; Ramachandran, Zoph, Le 2017.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32 or float64.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -307,6 +335,10 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
     Returns:
         The same shape and type. Source: Paddle op ``increment``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``x`` has more than one element.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -31,6 +31,10 @@ def accuracy(
     Returns:
         float32 ``(1,)``. Source: Paddle op ``accuracy``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``input`` is not ``(samples, classes)``, or ``label`` not ``(samples, 1)``.
+
     See Also:
         :class:`~dpexec.metrics.Accuracy`: over many batches, outside of the program.
         :func:`auc`: in the program, over many batches.
@@ -87,6 +91,12 @@ def auc(
         Area over all batches, float64 ``(1,)``; area over the latest batches; and a list of counts:
         positive and negative ones of the latest batches, then of all batches. Source: Paddle op
         ``auc``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64; ``label`` is no variable of
+            type int32 or int64.
+        EnforceNotMet: ``input`` is not ``(samples, 2)`` or ``(samples, 1)``, or ``label`` does not
+            fit it.
 
     See Also:
         :class:`~dpexec.metrics.Auc`: outside of the program.
@@ -145,6 +155,9 @@ def mean_iou(
     Returns:
         The mean ``(1,)``, and the numbers of wrong and of right elements per class, int32. Source:
         Paddle op ``mean_iou``.
+
+    Raises:
+        EnforceNotMet: ``num_classes`` is not positive.
 
     See Also:
         :func:`accuracy`: in the program.

@@ -49,6 +49,11 @@ def fc(
     Returns:
         Shape ``input.shape[:num_flatten_dims] + (size,)``. Source: Paddle ops ``mul``, ``sum``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        ValueError: the inputs have different types, or their number is not that of ``param_attr``.
+        EnforceNotMet: ``num_flatten_dims`` leaves no dimension on one side.
+
     See Also:
         :func:`mul`: a product of two variables, as matrices.
         :func:`matmul`: a product of two variables, batch by batch.
@@ -105,6 +110,9 @@ def embedding(
 
     Returns:
         Shape ``(..., width)``. Source: Paddle op ``lookup_table``.
+
+    Raises:
+        TypeError: ``input`` does not hold int64, or ``size`` is not two integers.
 
     See Also:
         :func:`~dpexec.embedding`: the newer form, for ids of any shape.
@@ -187,6 +195,11 @@ def dropout(
     Returns:
         The same shape. Source: Paddle op ``dropout``; Srivastava and others, 2014.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``dropout_prob`` is not between 0 and 1, or ``dropout_implementation`` is
+            unknown.
+
     See Also:
         :func:`random_crop`: cuts a random part of images.
 
@@ -227,6 +240,10 @@ def softmax(
     Returns:
         The same shape. Source: Paddle op ``softmax``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``axis`` is not one of ``input``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -254,6 +271,10 @@ def log_softmax(
 
     Returns:
         The same shape. Source: Paddle ops ``softmax`` and ``log``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``axis`` is not one of ``input``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -171,6 +171,10 @@ def group_norm(
     Returns:
         The same shape. Source: Paddle op ``group_norm``; Wu, He, 2018.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``groups`` is not between 1 and the number of channels.
+
     See Also:
         :func:`batch_norm`: over the batch.
         :func:`layer_norm`: over the features of a row.
@@ -304,6 +308,10 @@ def l2_normalize(
 
     Returns:
         The same shape. Source: Paddle op ``norm``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
+        EnforceNotMet: ``axis`` is not one of ``x``.
 
     See Also:
         :func:`clip`: limits each element.

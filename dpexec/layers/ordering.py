@@ -24,6 +24,9 @@ def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[V
     Returns:
         Values and int64 positions, both ``(..., k)``. Source: Paddle op ``top_k``.
 
+    Raises:
+        EnforceNotMet: ``k`` is below 1, or larger than the last dimension of ``input``.
+
     See Also:
         :func:`argsort`: all elements in order.
         :func:`argmax`: the place of the largest one.
@@ -78,6 +81,10 @@ def argsort(
 
     Returns:
         The sorted elements and their int64 positions. Source: Paddle op ``argsort``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float32, float64, int32, int64, int16 or uint8.
+        EnforceNotMet: ``axis`` is not one of ``input``.
 
     See Also:
         :func:`topk`: the largest elements with their places.

@@ -26,6 +26,10 @@ def pad(
     Returns:
         The padded variable. Source: Paddle op ``pad``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32, float64, int32 or int64.
+        EnforceNotMet: ``paddings`` does not hold two numbers for each dimension of ``x``.
+
     See Also:
         :func:`pad2d`: images.
         :func:`pad_constant_like`: to the shape of another variable.

@@ -38,6 +38,11 @@ def mul(
     Returns:
         ``x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:]``. Source: Paddle op ``mul``.
 
+    Raises:
+        TypeError: ``x`` or ``y`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: the columns of ``x`` are not as many as the rows of ``y``, both taken as
+            matrices.
+
     See Also:
         :func:`fc`: a product with a new weight, and a bias.
         :func:`matmul`: a product of two variables, batch by batch.
@@ -77,6 +82,11 @@ def matmul(
     Returns:
         ``(..., m, n)``. Source: Paddle op ``matmul``.
 
+    Raises:
+        TypeError: ``x`` or ``y`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: as matrices the arguments cannot be multiplied, or the dimensions before
+            cannot be broadcast.
+
     See Also:
         :func:`fc`: a product with a new weight, and a bias.
         :func:`mul`: a product of two variables, as matrices.
@@ -106,6 +116,10 @@ def cos_sim(X: Variable, Y: Variable) -> Variable:
 
     Returns:
         ``(N, 1)``. Source: Paddle op ``cos_sim``.
+
+    Raises:
+        TypeError: ``X`` or ``Y`` is no variable of type float32.
+        EnforceNotMet: ``Y`` has another shape than ``X`` (its first dimension may be 1).
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -142,6 +156,11 @@ def addmm(
     Returns:
         ``(m, n)``. Source: Paddle op ``addmm``.
 
+    Raises:
+        TypeError: ``input``, ``x`` or ``y`` is no variable of type float32 or float64.
+        EnforceNotMet: ``x`` and ``y`` are no matrices that can be multiplied, or ``input`` cannot
+            be broadcast to the product.
+
     See Also:
         :func:`dot`: products of vectors.
         :func:`bmm`: products of batches of matrices.
@@ -174,6 +193,10 @@ def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
     Returns:
         ``(N, m, n)``. Source: Paddle op ``bmm``.
 
+    Raises:
+        EnforceNotMet: an argument does not have three dimensions, or batch sizes, inner sizes or
+            types differ.
+
     See Also:
         :func:`dot`: products of vectors.
         :func:`matmul`: the same with transposition and broadcasting.
@@ -203,6 +226,10 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
     Returns:
         ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
+
+    Raises:
+        TypeError: ``x`` or ``y`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: shapes or types differ, or these are neither vectors nor batches of them.
 
     See Also:
         :func:`bmm`: products of batches of matrices.
@@ -235,6 +262,9 @@ def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
     Returns:
         The same shape. Source: Paddle op ``cross``.
 
+    Raises:
+        EnforceNotMet: shapes or types differ, or no dimension has size 3.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -264,6 +294,10 @@ def kron(
     Returns:
         A tensor whose dimensions are the products of both inputs' dimensions. Source: Paddle op
         ``kron``.
+
+    Raises:
+        TypeError: ``x`` or ``y`` is no variable of type float16, float32, float64, int32 or int64.
+        EnforceNotMet: the arguments have different types.
 
     Example:
         >>> import dpexec as fluid, numpy as np

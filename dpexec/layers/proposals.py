@@ -66,6 +66,12 @@ def generate_proposals(
         Boxes ``(rois, 4)`` and their scores ``(rois, 1)``, a sequence for every image, best first.
         Source: Paddle op ``generate_proposals``.
 
+    Raises:
+        TypeError: ``scores``, ``bbox_deltas``, ``anchors`` or ``variances`` is no variable of type
+            float32; ``im_info`` is no variable of type float32 or float64.
+        EnforceNotMet: ``scores`` is no images, or ``bbox_deltas`` does not have four channels for
+            each of its.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> boxes = np.array([[[[0, 0, 9, 9], [1, 0, 10, 9], [20, 20, 29, 29]]]], "float32")
@@ -153,6 +159,11 @@ def generate_proposal_labels(
         columns of a box's class have its shift and weight 1, all others are 0. All have a sequence
         for every image. Source: Paddle op ``generate_proposal_labels``.
 
+    Raises:
+        TypeError: ``rpn_rois`` is no variable of type float32 or float64; ``gt_classes`` or
+            ``is_crowd`` is no variable of type int32.
+        EnforceNotMet: boxes do not have four numbers each, or the labels do not fit them.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -238,6 +249,9 @@ def generate_mask_labels(
         resolution ** 2)``: in the columns of the object's class 1 inside and 0 outside of the
         object, -1 in all other columns. Source: Paddle op ``generate_mask_labels``.
 
+    Raises:
+        EnforceNotMet: ``im_info`` is not ``(images, 3)``, or the others do not fit it.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -297,6 +311,9 @@ def box_decoder_and_assign(
 
     Returns:
         ``(boxes, 4 * classes)`` and ``(boxes, 4)``. Source: Paddle op ``box_decoder_and_assign``.
+
+    Raises:
+        EnforceNotMet: boxes do not have four numbers each, or the other shapes do not fit theirs.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -33,6 +33,10 @@ def distribute_fpn_proposals(
         The boxes of each level, and int32 ``(rois, 1)``: each box's row in the concatenation of all
         levels. Source: Paddle op ``distribute_fpn_proposals``.
 
+    Raises:
+        EnforceNotMet: ``fpn_rois`` does not hold four floats per box, or ``max_level`` is below
+            ``min_level``.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -81,6 +85,9 @@ def collect_fpn_proposals(
 
     Returns:
         ``(rois, 4)``, a sequence for every image. Source: Paddle op ``collect_fpn_proposals``.
+
+    Raises:
+        EnforceNotMet: the levels do not fit the numbers of ``multi_rois`` and ``multi_scores``.
 
     Example:
         >>> import dpexec as fluid

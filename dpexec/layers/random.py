@@ -57,6 +57,10 @@ def uniform_random(
     Returns:
         The numbers. Source: Paddle op ``uniform_random``.
 
+    Raises:
+        TypeError: ``dtype`` is neither float32 nor float64.
+        AssertionError: ``shape`` is empty.
+
     See Also:
         :func:`gaussian_random`: normal numbers.
         :func:`randint`: integers.
@@ -94,6 +98,10 @@ def gaussian_random(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random``.
+
+    Raises:
+        TypeError: ``shape`` is no variable of type int32 or int64.
+        AssertionError: ``shape`` is empty.
 
     See Also:
         :func:`uniform_random`: equally likely numbers.
@@ -151,6 +159,10 @@ def uniform_random_batch_size_like(
     Returns:
         The numbers. Source: Paddle op ``uniform_random_batch_size_like``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input_dim_idx`` or ``output_dim_idx`` lies outside of its shape.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -189,6 +201,9 @@ def gaussian_random_batch_size_like(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random_batch_size_like``.
+
+    Raises:
+        EnforceNotMet: ``input_dim_idx`` or ``output_dim_idx`` lies outside of its shape.
 
     Example:
         >>> import dpexec as fluid
@@ -239,6 +254,9 @@ def sampling_id(
     Returns:
         int64 ``(N,)``. Source: Paddle op ``sampling_id``.
 
+    Raises:
+        EnforceNotMet: ``x`` is not ``(samples, classes)`` of floats.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -274,6 +292,11 @@ def randn(
 
     Returns:
         The numbers. Source: Paddle op ``gaussian_random``.
+
+    Raises:
+        TypeError: ``dtype`` is neither float32 nor float64.
+        ValueError:  ``device`` neither ``"cpu"`` nor ``"gpu"``.
+        AssertionError: ``shape`` is empty.
 
     Example:
         >>> import dpexec as fluid

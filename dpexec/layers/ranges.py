@@ -35,6 +35,10 @@ def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:
     Returns:
         A vector. Source: Paddle op ``range``.
 
+    Raises:
+        ValueError: ``dtype`` is no type of tensors.
+        EnforceNotMet: a variable has more than one element, or another type than ``dtype``.
+
     See Also:
         :func:`linspace`: by number of elements.
 
@@ -64,6 +68,10 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
 
     Returns:
         ``(num,)``. Source: Paddle op ``linspace``.
+
+    Raises:
+        ValueError: ``dtype`` is no type of tensors.
+        EnforceNotMet: a variable has more than one element.
 
     See Also:
         :func:`range`: by step.
@@ -149,6 +157,10 @@ def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
     Returns:
         ``(n, n)``. Source: Paddle op ``diag``.
 
+    Raises:
+        TypeError: ``diagonal`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``diagonal`` is no vector.
+
     See Also:
         :func:`tril`: the lower triangle.
         :func:`triu`: the upper triangle.
@@ -184,6 +196,9 @@ def arange(
 
     Returns:
         ``(ceil((end - start) / step),)``; gradients stop at it. Source: Paddle op ``range``.
+
+    Raises:
+        EnforceNotMet: a variable has more than one element, or another type than ``start``.
 
     Example:
         >>> import dpexec as fluid

@@ -58,6 +58,9 @@ def max_sequence_len(rank_table: Variable) -> Variable:
     Returns:
         int64 ``(1,)``. Source: Paddle op ``max_sequence_len``.
 
+    Raises:
+        EnforceNotMet: ``rank_table`` is not made by ``lod_rank_table``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> from dpexec.layers.control_flow import lod_rank_table, max_sequence_len
@@ -154,6 +157,9 @@ def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
 
     Returns:
         The first rows, or sequences. Source: Paddle op ``shrink_rnn_memory``.
+
+    Raises:
+        EnforceNotMet: ``table`` is not made by ``lod_rank_table``, or ``i`` is not one int64.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -21,6 +21,10 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Varia
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``bpr_loss``; Hidasi and others, 2016.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``label`` does not hold one integer for each row of ``input``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -48,6 +52,10 @@ def rank_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``rank_loss``; Burges and others, 2005.
+
+    Raises:
+        TypeError: ``label``, ``left`` or ``right`` is no variable of type float32.
+        EnforceNotMet: an argument is neither a vector nor a matrix with one column.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -79,6 +87,10 @@ def margin_rank_loss(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``margin_rank_loss``.
+
+    Raises:
+        TypeError: ``label``, ``left`` or ``right`` is no variable of type float32.
+        EnforceNotMet: the three shapes are not the same.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -47,6 +47,11 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     Returns:
         ``(N, C, H * f, W * f)``. Source: Paddle op ``pixel_shuffle``; Shi and others, 2016.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
+        EnforceNotMet: ``x`` is no images, or its channels are no multiple of the square of
+            ``upscale_factor``.
+
     See Also:
         :func:`image_resize`: any method.
         :func:`resize_bilinear`: between pixels.
@@ -245,6 +250,9 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
     Returns:
         As many tensors as vectors, each ``(n1, n2, ...)``. Source: Paddle op ``meshgrid``.
 
+    Raises:
+        EnforceNotMet: an input is no vector.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -278,6 +286,10 @@ def pad_constant_like(
 
     Returns:
         The shape of ``x``. Source: Paddle op ``pad_constant_like``.
+
+    Raises:
+        TypeError: ``y`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``y`` has another rank or type than ``x``, or a larger dimension.
 
     See Also:
         :func:`pad`: any axes.
@@ -362,6 +374,11 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
 
     Returns:
         ``(N, D)``, or ``(N, D - 2)``. Source: Paddle op ``cvm``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        EnforceNotMet: ``input`` is no matrix, or ``cvm`` does not have two numbers for each of its
+            rows.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -223,6 +223,10 @@ def dynamic_gru(
     Returns:
         States ``(rows, size)``. Source: Paddle op ``gru``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` is not ``(rows, 3 * size)`` with sequences.
+
     See Also:
         :func:`dynamic_lstm`: sequences of different lengths.
         :func:`rnn`: padded batches, any cell.

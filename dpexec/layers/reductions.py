@@ -68,6 +68,9 @@ def mean(x: Variable, name: str | None = None) -> Variable:
     Returns:
         ``(1,)``. Source: Paddle op ``mean``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float16, float32 or float64.
+
     See Also:
         :func:`reduce_sum`: sums.
         :func:`reduce_mean`: means.
@@ -103,6 +106,10 @@ def logsumexp(
     Returns:
         The logarithms. Source: Paddle ops ``exp``, ``reduce_sum``, ``log``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
+        EnforceNotMet: ``dim`` is no axis of ``x``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -133,6 +140,9 @@ def cumsum(
     Returns:
         The same shape. Source: Paddle op ``cumsum``.
 
+    Raises:
+        EnforceNotMet: ``axis`` is not one of ``x``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -155,6 +165,10 @@ def sum(x: Variable | Sequence[Variable]) -> Variable:
     Returns:
         The same shape. Source: Paddle op ``sum``.
 
+    Raises:
+        ValueError: the inputs have different types, or there are none.
+        EnforceNotMet: the inputs have different shapes.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -176,6 +190,11 @@ def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> V
 
     Returns:
         The same shape. Source: Paddle op ``sum``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float32, float64, int32 or int64.
+        ValueError: the inputs have different types, or there are none.
+        EnforceNotMet: the inputs have different shapes.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -21,6 +21,10 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
     Returns:
         The same shape. Source: Paddle ops ``elementwise_sub``, ``square``.
 
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type float32 or float64.
+        EnforceNotMet: the shapes cannot be broadcast together.
+
     See Also:
         :func:`mse_loss`: their mean.
         :func:`huber_loss`: less weight for outliers.
@@ -54,6 +58,10 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
     Returns:
         ``(1,)``. Source: Paddle ops ``elementwise_sub``, ``square``, ``reduce_mean``.
 
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type float32 or float64.
+        EnforceNotMet: the shapes cannot be broadcast together.
+
     See Also:
         :func:`square_error_cost`: squared differences, element by element.
         :func:`huber_loss`: less weight for outliers.
@@ -83,6 +91,10 @@ def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
 
     Returns:
         Losses of the same shape. Source: Paddle op ``huber_loss``.
+
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type float32 or float64.
+        EnforceNotMet: ``label`` does not have the shape of ``input``.
 
     See Also:
         :func:`square_error_cost`: squared differences, element by element.
@@ -123,6 +135,10 @@ def smooth_l1(
 
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``smooth_l1_loss``; Girshick, 2015.
+
+    Raises:
+        TypeError: ``x`` or ``y`` is no variable of type float32 or float64.
+        EnforceNotMet: ``y`` does not have the shape of ``x``, or only one of the weights is given.
 
     See Also:
         :func:`square_error_cost`: squared differences, element by element.

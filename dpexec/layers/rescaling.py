@@ -36,6 +36,10 @@ def affine_channel(
     Returns:
         The same shape. Source: Paddle op ``affine_channel``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32 or float64.
+        EnforceNotMet: ``scale`` or ``bias`` does not have one number per channel of ``x``.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -118,6 +122,11 @@ def spectral_norm(
 
     Returns:
         The same shape. Source: Paddle op ``spectral_norm``; Miyato and others, 2018.
+
+    Raises:
+        TypeError: ``weight`` is no variable of type float32 or float64.
+        EnforceNotMet: ``weight`` does not have two to five dimensions, or ``power_iters`` is
+            negative.
 
     Example:
         >>> import dpexec as fluid

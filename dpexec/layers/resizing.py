@@ -223,6 +223,10 @@ def resize_bilinear(
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``bilinear_interp``.
 
+    Raises:
+        ValueError: ``input`` does not have four dimensions, or neither ``out_shape`` nor ``scale``
+            is given.
+
     See Also:
         :func:`image_resize`: any method.
         :func:`resize_nearest`: the nearest pixel.
@@ -268,6 +272,10 @@ def resize_trilinear(
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``trilinear_interp``.
 
+    Raises:
+        ValueError: ``input`` does not have five dimensions, or neither ``out_shape`` nor ``scale``
+            is given.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -303,6 +311,10 @@ def resize_nearest(
 
     Returns:
         The resized tensor, in the same format. Source: Paddle op ``nearest_interp``.
+
+    Raises:
+        ValueError: ``input`` does not have four dimensions, or neither ``out_shape`` nor ``scale``
+            is given.
 
     See Also:
         :func:`image_resize`: any method.

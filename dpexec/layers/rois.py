@@ -42,6 +42,9 @@ def roi_pool(
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_pool``; Girshick, 2015
         (Fast R-CNN).
 
+    Raises:
+        EnforceNotMet: ``input`` is no images, or ``rois`` does not hold four numbers per box.
+
     See Also:
         :func:`roi_align`: interpolated.
         :func:`psroi_pool`: a channel for each cell.
@@ -86,6 +89,10 @@ def roi_align(
     Returns:
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_align``; He and others,
         2017 (Mask R-CNN).
+
+    Raises:
+        TypeError: ``input`` or ``rois`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` is no images, or ``rois`` does not hold four numbers per box.
 
     See Also:
         :func:`roi_pool`: maxima of whole cells.
@@ -239,6 +246,11 @@ def deformable_roi_pooling(
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``deformable_psroi_pooling``;
         Dai and others, 2017 (deformable convolutional networks).
 
+    Raises:
+        TypeError: ``input``, ``rois`` or ``trans`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` is no images, ``rois`` does not hold four numbers per box, or
+            ``trans`` does not fit.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -301,6 +313,10 @@ def roi_perspective_transform(
         ``(R, C, transformed_height, transformed_width)``; int32 ``(R, 1, transformed_height,
         transformed_width)``: 1 inside the region; and the matrices that map positions in the result
         to positions in the features, ``(R, 9)``. Source: Paddle op ``roi_perspective_transform``.
+
+    Raises:
+        TypeError: ``input`` or ``rois`` is no variable of type float32.
+        EnforceNotMet: ``input`` is no images, or ``rois`` does not hold eight numbers per box.
 
     Example:
         >>> import dpexec as fluid, numpy as np

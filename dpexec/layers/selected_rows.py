@@ -20,6 +20,9 @@ def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
     Returns:
         A ``SelectedRows`` variable with sorted rows. Source: Paddle op ``merge_selected_rows``.
 
+    Raises:
+        EnforceNotMet: ``x`` is no sparse gradient.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()

@@ -45,6 +45,9 @@ def filter_by_instag(
         The selected samples, and a weight of 1 for each, ``(samples, 1)``, or one 0 if there are
         none. Source: Paddle op ``filter_by_instag``.
 
+    Raises:
+        EnforceNotMet: ``ins_tag`` or ``filter_tag`` does not hold int64, or ``ins`` no floats.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -75,6 +78,11 @@ def index_sample(x: Variable, index: Variable) -> Variable:
 
     Returns:
         ``(N, K)``. Source: Paddle op ``index_sample``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64; ``index`` is no
+            variable of type int32 or int64.
+        EnforceNotMet: the arguments are no matrices with equally many rows.
 
     See Also:
         :func:`gather`: whole rows by number.
@@ -108,6 +116,10 @@ def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
     Returns:
         The input's shape, with the length of ``index`` in ``dim``. Source: Paddle op
         ``index_select``.
+
+    Raises:
+        TypeError: ``index`` is no variable of type int32 or int64.
+        EnforceNotMet: ``dim`` is no axis of ``input``, or ``index`` no vector.
 
     See Also:
         :func:`gather`: whole rows by number.
@@ -172,6 +184,9 @@ def nonzero(input: Variable, as_tuple: bool = False) -> Variable | tuple[Variabl
     Returns:
         int64 coordinates in order. Source: Paddle op ``where_index``.
 
+    Raises:
+        TypeError: ``condition`` is no variable.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -199,6 +214,10 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
     Returns:
         Values, and positions such that ``values[positions]`` is ``x``. Source: Paddle op
         ``unique``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``x`` is no vector, or ``dtype`` neither int32 nor int64.
 
     See Also:
         :func:`unique_with_counts`: with counts.
@@ -308,6 +327,10 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
 
     Returns:
         ``(N, num_hash, 1)``. Source: Paddle op ``hash``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type int32 or int64.
+        EnforceNotMet: ``hash_size`` or ``num_hash`` is not positive.
 
     Example:
         >>> import dpexec as fluid

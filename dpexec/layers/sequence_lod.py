@@ -57,6 +57,10 @@ def sequence_conv(
     Returns:
         ``(rows, num_filters)`` with the same sequences. Source: Paddle op ``sequence_conv``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` is no matrix with sequences, or ``filter_stride`` is not 1.
+
     See Also:
         :func:`sequence_pool`: one row for each sequence.
         :func:`sequence_first_step`: the first row.
@@ -96,6 +100,10 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_softmax``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``input`` has more than one number per row.
+
     See Also:
         :func:`sequence_pool`: one row for each sequence.
         :func:`sequence_first_step`: the first row.
@@ -129,6 +137,10 @@ def sequence_pool(
     Returns:
         ``(sequences, ...)``, with one level fewer. Source: Paddle op ``sequence_pool``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+        EnforceNotMet: ``pool_type`` is unknown.
+
     See Also:
         :func:`sequence_first_step`: the first row.
         :func:`sequence_last_step`: the last row.
@@ -160,6 +172,9 @@ def sequence_first_step(input: Variable) -> Variable:
     Returns:
         ``(sequences, ...)``, with one level fewer.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
+
     See Also:
         :func:`sequence_pool`: one row for each sequence.
         :func:`sequence_last_step`: the last row.
@@ -185,6 +200,9 @@ def sequence_last_step(input: Variable) -> Variable:
 
     Returns:
         ``(sequences, ...)``, with one level fewer.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64.
 
     See Also:
         :func:`sequence_pool`: one row for each sequence.
@@ -217,6 +235,11 @@ def sequence_pad(
     Returns:
         ``(sequences, maxlen, ...)``, and the original lengths, int64 ``(sequences,)``. Source:
         Paddle op ``sequence_pad``.
+
+    Raises:
+        TypeError: ``x`` or ``pad_value`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``pad_value`` is neither one number nor like a row of ``x``, or has another
+            type.
 
     See Also:
         :func:`pad`: any axes.
@@ -258,6 +281,12 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
     Returns:
         ``(rows, ...)`` with one level of sequences. Source: Paddle op ``sequence_unpad``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64; ``length`` is no
+            variable of type int64.
+        EnforceNotMet: ``x`` has one dimension only, or ``length`` not a number for each of its
+            rows.
+
     See Also:
         :func:`sequence_pad`: to rows of equal length.
         :func:`sequence_mask`: which rows are real.
@@ -293,6 +322,12 @@ def sequence_scatter(
 
     Returns:
         Like ``input``. Source: Paddle op ``sequence_scatter``.
+
+    Raises:
+        TypeError: ``input`` or ``updates`` is no variable of type float32, float64, int32 or int64;
+            ``index`` is no variable of type int32 or int64.
+        EnforceNotMet: ``index`` and ``updates`` have different shapes, or ``updates`` another type
+            than ``input``.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -332,6 +367,10 @@ def sequence_enumerate(
     Returns:
         ``(rows, win_size)`` with the same sequences; gradients stop here. Source: Paddle op
         ``sequence_enumerate``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type int32 or int64.
+        EnforceNotMet: ``win_size`` is below 2.
 
     See Also:
         :func:`sequence_concat`: sequence by sequence.

@@ -33,6 +33,9 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
     Returns:
         All rows, in the same number of sequences. Source: Paddle op ``sequence_concat``.
 
+    Raises:
+        EnforceNotMet: the rows differ in their sizes.
+
     See Also:
         :func:`sequence_slice`: a part of each.
         :func:`sequence_reverse`: backwards.
@@ -67,6 +70,10 @@ def sequence_slice(
 
     Returns:
         The pieces, one sequence each. Source: Paddle op ``sequence_slice``.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float32, float64, int32 or int64; ``offset`` or
+            ``length`` is no variable of type int32 or int64.
 
     See Also:
         :func:`sequence_concat`: sequence by sequence.
@@ -110,6 +117,10 @@ def sequence_expand(
     Returns:
         The repeated sequences or rows. Source: Paddle op ``sequence_expand``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``x`` has one dimension only.
+
     See Also:
         :func:`sequence_expand_as`: one row for each of them.
         :func:`expand`: by factors.
@@ -145,6 +156,10 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
         ``(rows of y, ...)`` with the sequences of ``y``. Source: Paddle op
         ``sequence_expand_as``.
 
+    Raises:
+        TypeError: ``x`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``x`` has one dimension only.
+
     See Also:
         :func:`sequence_expand`: by the sequences of another variable.
         :func:`expand`: by factors.
@@ -177,6 +192,10 @@ def sequence_reshape(input: Variable, new_dim: int) -> Variable:
     Returns:
         ``(rows * width / new_dim, new_dim)``. Source: Paddle op ``sequence_reshape``.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32, float64, int32 or int64.
+        EnforceNotMet: ``input`` is no matrix, or ``new_dim`` not positive.
+
     See Also:
         :func:`sequence_concat`: sequence by sequence.
         :func:`sequence_slice`: a part of each.
@@ -208,6 +227,10 @@ def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
 
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_reverse``.
+
+    Raises:
+        TypeError: ``x`` is no variable of type int8, float32, float64, int32 or int64.
+        EnforceNotMet: ``x`` has one dimension only.
 
     See Also:
         :func:`sequence_concat`: sequence by sequence.

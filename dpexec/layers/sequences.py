@@ -28,6 +28,9 @@ def sequence_mask(
         The shape of ``x`` with one more dimension; gradients stop here. Source: Paddle op
         ``sequence_mask``.
 
+    Raises:
+        EnforceNotMet: ``maxlen`` is neither positive nor -1.
+
     See Also:
         :func:`sequence_pad`: to rows of equal length.
         :func:`sequence_unpad`: back to sequences.
@@ -61,6 +64,10 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
     Returns:
         All tokens of every beam of the last step, in the shape of ``ids``. Source: Paddle op
         ``gather_tree``.
+
+    Raises:
+        TypeError: ``ids`` or ``parents`` is no variable of type int32 or int64.
+        EnforceNotMet: ``ids`` and ``parents`` are not both ``(steps, samples, beams)``.
 
     See Also:
         :func:`beam_search`: one step of a search.

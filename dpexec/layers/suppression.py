@@ -59,6 +59,11 @@ def multiclass_nms(
         Rows of label, score and box, ``(found, 6)``, or polygon, one sequence per image. One row
         with the single number -1 if nothing is found. Source: Paddle op ``multiclass_nms``.
 
+    Raises:
+        TypeError: ``bboxes`` or ``scores`` is no variable of type float32 or float64.
+        EnforceNotMet: ``bboxes`` or ``scores`` does not have three dimensions, or they do not fit
+            each other.
+
     See Also:
         :func:`prior_box`: the boxes that a detector starts from.
         :func:`box_coder`: offsets to boxes and back.
@@ -128,6 +133,11 @@ def matrix_nms(
         Rows of label, score and box, ``(found, 6)``, one sequence per image; with ``return_index``
         also the boxes' indices, int32 ``(found, 1)``. Source: Paddle op ``matrix_nms``.
 
+    Raises:
+        TypeError: ``bboxes`` or ``scores`` is no variable of type float32 or float64.
+        EnforceNotMet: ``bboxes`` or ``scores`` does not have three dimensions, or they do not fit
+            each other.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.8], [2, 2, 3, 3]]], "float32")
@@ -188,6 +198,11 @@ def locality_aware_nms(
         single number -1 if nothing is found. Source: Paddle op ``locality_aware_nms``; Zhou and
         others, 2017 (EAST).
 
+    Raises:
+        TypeError: ``bboxes`` or ``scores`` is no variable of type float32 or float64.
+        EnforceNotMet: ``bboxes`` or ``scores`` does not have three dimensions, or they do not fit
+            each other.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> boxes = np.array([[[0, 0, 10, 10], [1, 0, 11, 10], [30, 30, 40, 40]]], "float32")
@@ -239,6 +254,10 @@ def retinanet_detection_output(
     Returns:
         Rows of label (from 1 on), score and box, ``(found, 6)``, one sequence per image. Source:
         Paddle op ``retinanet_detection_output``.
+
+    Raises:
+        TypeError: ``im_info`` is no variable of type float32 or float64.
+        EnforceNotMet: the lists have different lengths, or ``im_info`` is not ``(images, 3)``.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -30,6 +30,11 @@ def linear_chain_crf(
         The negative log likelihood of the tags, ``(sequences, 1)``. Source: Paddle op
         ``linear_chain_crf``; Lafferty, McCallum, Pereira, 2001.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32 or float64; ``label`` is no variable of
+            type int64.
+        EnforceNotMet: ``label`` or ``length`` does not fit ``input``.
+
     See Also:
         :func:`crf_decoding`: its best tags.
         :func:`chunk_eval`: precision and recall of the chunks that tags mark.
@@ -128,6 +133,11 @@ def chunk_eval(
         Precision, recall, F1 score, float32 ``(1,)``; numbers of predicted, true, and correctly
         predicted chunks, int64 ``(1,)``, as for ``metrics.ChunkEvaluator``. Source: Paddle op
         ``chunk_eval``.
+
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type int64.
+        EnforceNotMet: ``input`` and ``label`` have different shapes, or ``chunk_scheme`` is
+            unknown.
 
     See Also:
         :class:`~dpexec.metrics.ChunkEvaluator`: over many batches.

@@ -49,6 +49,9 @@ def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False
     Returns:
         The variable, which has no shape yet.
 
+    Raises:
+        ValueError: ``dtype`` is no type of tensors.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -82,6 +85,11 @@ def create_parameter(
 
     Returns:
         The parameter.
+
+    Raises:
+        TypeError: a size in ``shape`` is no integer, or ``dtype`` holds integers and there is no
+            initializer.
+        ValueError: ``shape`` is empty or has sizes below 1, or ``dtype`` is no type of tensors.
 
     See Also:
         :func:`fill_constant`: of a given shape.
@@ -131,6 +139,10 @@ def create_global_var(
     Returns:
         The variable.
 
+    Raises:
+        TypeError: ``value`` is not one number.
+        ValueError: ``dtype`` is no type of tensors.
+
     See Also:
         :func:`fill_constant`: of a given shape.
         :func:`fill_constant_batch_size_like`: of the batch size of another variable.
@@ -172,6 +184,9 @@ def autoincreased_step_counter(
     Returns:
         int64 ``(1,)``.
 
+    Raises:
+        TypeError: ``counter_name`` is no string.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
@@ -210,6 +225,10 @@ def cast(x: Variable, dtype: Any) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``cast``.
+
+    Raises:
+        TypeError: ``x`` is no variable.
+        ValueError: ``dtype`` is no type of tensors.
 
     Example:
         >>> import dpexec as fluid, numpy as np
