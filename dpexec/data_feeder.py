@@ -12,6 +12,7 @@ from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, con
 from dpexec.engine.core.dtypes import VarType, dtype_name, to_numpy
 from dpexec.engine.core.places import CUDAPlace, Place, cuda_places
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.strategy.placement import cpu_places
@@ -58,6 +59,7 @@ class DataFeeder:
         [2, 2, 1]
     """
 
+    @explained
     def __init__(
         self, feed_list: Sequence[Variable | str], place: Place, program: Program | None = None
     ) -> None:
@@ -76,6 +78,7 @@ class DataFeeder:
         self.feed_shapes = [field.shape for field in fields]
         self.place = place
 
+    @explained
     def feed(self, iterable: Samples) -> dict[str, LoDTensor]:
         """Make one batch.
 

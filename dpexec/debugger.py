@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from dpexec.engine.core.dtypes import VarType, dtype_name
 from dpexec.engine.ir import roles
+from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
@@ -24,6 +25,7 @@ _HIDDEN = frozenset({roles.ROLE, roles.ROLE_VAR, "op_namescope", "op_device"})
 _HIGHLIGHT = {"color": "orangered", "penwidth": "2"}
 
 
+@explained
 def pprint_program_codes(program_desc: Program) -> str:
     """The text of all blocks of a program, without gradients and their operators.
 
@@ -32,6 +34,9 @@ def pprint_program_codes(program_desc: Program) -> str:
 
     Returns:
         The text, see :func:`pprint_block_codes`.
+
+    Raises:
+        TypeError: ``program_desc`` is no program.
 
     Example:
         >>> import dpexec as fluid
@@ -51,6 +56,7 @@ def pprint_program_codes(program_desc: Program) -> str:
     return "\n".join(map(pprint_block_codes, program_desc.blocks))
 
 
+@explained
 def pprint_block_codes(block_desc: Block, show_backward: bool = False) -> str:
     """A block in a few lines: a line for each variable, then one for each operator.
 
@@ -60,6 +66,9 @@ def pprint_block_codes(block_desc: Block, show_backward: bool = False) -> str:
 
     Returns:
         The text.
+
+    Raises:
+        TypeError: ``block_desc`` is no block.
 
     Example:
         >>> import dpexec as fluid

@@ -89,6 +89,9 @@ def var(name: str) -> ScopeVariable:
     Returns:
         The variable; its tensor is empty if it was created.
 
+    Raises:
+        TypeError: ``name`` is no string.
+
     Example:
         >>> from dpexec import default_scope_funcs as scopes
         >>> def learn():
@@ -108,6 +111,9 @@ def find_var(name: str) -> ScopeVariable | None:
     Returns:
         The variable, or None.
 
+    Raises:
+        TypeError: ``name`` is no string.
+
     Example:
         >>> from dpexec import default_scope_funcs as scopes
         >>> print(scopes.find_var("never made"))
@@ -121,6 +127,9 @@ def scoped_function(func: Callable[[], Any]) -> None:
 
     Args:
         func: called without arguments; variables that it creates are dropped when it returns.
+
+    Raises:
+        TypeError: ``func`` cannot be called without arguments.
 
     Example:
         >>> from dpexec import default_scope_funcs as scopes

@@ -117,6 +117,9 @@ class ChunkEvaluator(Evaluator):
 
     Source: ``fluid.evaluator.ChunkEvaluator``.
 
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type int64.
+
     Example:
         >>> import warnings
         >>> import dpexec as fluid
@@ -172,6 +175,9 @@ class EditDistance(Evaluator):
         kwargs: as for :class:`Evaluator`.
 
     Source: ``fluid.evaluator.EditDistance``.
+
+    Raises:
+        TypeError: ``input`` or ``label`` is no variable of type int64.
 
     Example:
         >>> import warnings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from dpexec import core as core  # scripts import it from here, too
 from dpexec.engine.core.dtypes import VarType, as_var_type
@@ -82,6 +82,9 @@ def switch_main_program(program: Program) -> Program:
     Returns:
         The program that it replaces.
 
+    Raises:
+        TypeError: it is no program.
+
     Example:
         >>> import dpexec as fluid
         >>> mine = fluid.Program()
@@ -90,9 +93,9 @@ def switch_main_program(program: Program) -> Program:
         True
         >>> _ = fluid.framework.switch_main_program(before)
     """
+    _require_program(program, "switch_main_program")
     (old, _) = replace_defaults(program, None)
-    assert old is not None
-    return old
+    return cast("Program", old)
 
 
 def switch_startup_program(program: Program) -> Program:
@@ -106,6 +109,9 @@ def switch_startup_program(program: Program) -> Program:
     Returns:
         The program that it replaces.
 
+    Raises:
+        TypeError: it is no program.
+
     Example:
         >>> import dpexec as fluid
         >>> mine = fluid.Program()
@@ -114,9 +120,14 @@ def switch_startup_program(program: Program) -> Program:
         True
         >>> _ = fluid.framework.switch_startup_program(before)
     """
+    _require_program(program, "switch_startup_program")
     (_, old) = replace_defaults(None, program)
-    assert old is not None
-    return old
+    return cast("Program", old)
+
+
+def _require_program(program: Any, function: str) -> None:
+    if not isinstance(program, Program):
+        raise TypeError(f"{function} takes a Program, but received {type(program).__name__}")
 
 
 def dtype_is_floating(dtype: Any) -> bool:
@@ -127,6 +138,9 @@ def dtype_is_floating(dtype: Any) -> bool:
 
     Returns:
         The answer.
+
+    Raises:
+        TypeError: ``dtype`` is no type of tensors.
 
     Example:
         >>> from dpexec import framework

@@ -25,6 +25,10 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     Returns:
         float32 ``input.shape + (depth,)``. Source: Paddle op ``one_hot_v2``.
 
+    Raises:
+        TypeError: ``input`` is no variable.
+        EnforceNotMet: ``input`` does not hold int32 or int64, or ``depth`` is not positive.
+
     See Also:
         :func:`~dpexec.layers.one_hot`: the older form, for indices with a last axis of 1.
 
@@ -63,6 +67,9 @@ def embedding(
 
     Returns:
         Shape ``input.shape + (width,)``. Source: Paddle op ``lookup_table_v2``.
+
+    Raises:
+        TypeError: ``input`` does not hold int64, or ``size`` is not two integers.
 
     See Also:
         :func:`~dpexec.layers.embedding`: the older form, for ids with a last axis of 1.

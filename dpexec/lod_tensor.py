@@ -10,10 +10,12 @@ import numpy as np
 
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.arguments import explained
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
 
+@explained
 def create_lod_tensor(
     data: Any, recursive_seq_lens: Sequence[Sequence[int]], place: Place
 ) -> LoDTensor:
@@ -66,6 +68,7 @@ def create_lod_tensor(
     return tensor
 
 
+@explained
 def create_random_int_lodtensor(
     recursive_seq_lens: Sequence[Sequence[int]],
     base_shape: Sequence[int],

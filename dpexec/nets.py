@@ -72,6 +72,11 @@ def simple_img_conv_pool(
     Returns:
         ``(N, num_filters, H', W')``.
 
+    Raises:
+        TypeError: ``input`` is no variable of floats.
+        ValueError: ``conv_groups`` does not divide the channels, or ``pool_type`` is unknown.
+        EnforceNotMet: ``input`` does not have four dimensions.
+
     See Also:
         :func:`~dpexec.nets.img_conv_group`: several convolutions and a pooling.
         :func:`~dpexec.nets.sequence_conv_pool`: the same for sequences.
@@ -221,6 +226,10 @@ def sequence_conv_pool(
     Returns:
         ``(sequences, num_filters)``.
 
+    Raises:
+        TypeError: ``input`` is no variable of floats.
+        EnforceNotMet: ``input`` is no matrix with sequences, or ``pool_type`` is unknown.
+
     See Also:
         :func:`~dpexec.nets.simple_img_conv_pool`: one convolution and a pooling.
         :func:`~dpexec.nets.img_conv_group`: several convolutions and a pooling.
@@ -249,6 +258,10 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 
     Returns:
         ``input`` with half the size in ``dim``. Source: Dauphin and others, 2017.
+
+    Raises:
+        TypeError: ``input`` is no variable of type float16, float32 or float64.
+        AssertionError: the size of dimension ``dim`` is odd.
 
     Example:
         >>> import dpexec as fluid

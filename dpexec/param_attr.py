@@ -52,6 +52,12 @@ class ParamAttr:
         check_type(do_model_average, "do_model_average", bool, "ParamAttr")
         if name == "":
             raise ValueError("name of ParamAttr can not be empty")
+        for argument, value in (("initializer", initializer), ("regularizer", regularizer)):
+            if not (value is None or callable(value)):
+                raise TypeError(
+                    f"The type of '{argument}' in ParamAttr must be {argument.capitalize()} or "
+                    f"None, but received {type(value).__name__} ({value!r:.80})"
+                )
         self.name = name
         self.initializer = initializer
         self.learning_rate = learning_rate

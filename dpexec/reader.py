@@ -186,6 +186,10 @@ class PyReader(GeneratorLoader):
 
     Args: as :meth:`DataLoader.from_generator`.
 
+    Raises:
+        TypeError: ``feed_list`` is no list of variables, or ``capacity`` no integer.
+        ValueError: ``feed_list`` or ``capacity`` is missing.
+
     See Also:
         :class:`~dpexec.io.DataLoader`: the newer one.
 

@@ -143,6 +143,9 @@ def append_regularization_ops(
         Pairs of parameter and new gradient. That is the same variable, except for sparse gradients:
         they become dense, in a variable with the suffix ``@NEWGRAD@``.
 
+    Raises:
+        TypeError: ``regularization`` cannot be called.
+
     Example:
         >>> import dpexec as fluid
         >>> main = fluid.Program()

@@ -184,6 +184,7 @@ FAMILIES = [
     Family("io", "DataLoader Dataset BatchSampler default_collate_fn"),
     Family("reader", ".io.DataLoader .io.PyReader GeneratorLoader DatasetLoader ProgramReader"),
     Family("io", "multiprocess_reader ComposeNotAligned compose xmap_readers buffered"),
+    Family("io", "cache chain firstn map_readers batch shuffle xmap_readers"),
     Family("io", "get_parameter_value get_parameter_value_by_name is_belong_to_optimizer "
                  "is_parameter get_program_parameter"),
     # ---- several processes

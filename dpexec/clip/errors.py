@@ -18,6 +18,9 @@ class ErrorClipByValue:
 
     Source: ``fluid.clip.ErrorClipByValue``.
 
+    Raises:
+        TypeError: ``max`` or ``min`` is no number.
+
     See Also:
         :class:`~dpexec.clip.GradientClipByValue`: each element.
         :class:`~dpexec.clip.GradientClipByNorm`: the length of each gradient.

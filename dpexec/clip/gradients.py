@@ -277,6 +277,9 @@ def append_gradient_clip_ops(param_grads: list[ParamGrad]) -> list[ParamGrad]:
     Returns:
         Pairs of parameter and clipped gradient; the same gradient if the parameter has no clip.
 
+    Raises:
+        TypeError: ``param_grads`` is no list of pairs.
+
     Example:
         >>> import dpexec as fluid
         >>> main = fluid.Program()

@@ -67,6 +67,9 @@ def size_of_dtype(dtype: object) -> int:
     Returns:
         The size, 4 for float32.
 
+    Raises:
+        TypeError: ``dtype`` is no type of tensors.
+
     Example:
         >>> from dpexec import core
         >>> [core.size_of_dtype(kind) for kind in (core.VarType.FP32, core.VarType.INT64)]

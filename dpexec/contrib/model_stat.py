@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 
@@ -18,6 +19,7 @@ Shape = tuple[int, ...]
 Row = tuple[str, Shape, Shape, int, int]
 
 
+@explained
 def summary(main_prog: Program) -> None:
     """Print parameters and floating point operations of a program, per sample.
 
@@ -27,6 +29,9 @@ def summary(main_prog: Program) -> None:
 
     Args:
         main_prog: the program.
+
+    Raises:
+        TypeError: ``main_prog`` is no program.
 
     Example:
         >>> import dpexec as fluid

@@ -15,6 +15,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.program import Program
 from dpexec.inference.config import AnalysisConfig, NativeConfig
 from dpexec.inference.model import Model, Runner
@@ -168,6 +169,9 @@ class NativePaddlePredictor(PaddlePredictor):
         config: the model and the device.
         model: a loaded model to use instead of loading the config's.
 
+    Raises:
+        TypeError: ``config`` is no ``NativeConfig``.
+
     Example:
         >>> import tempfile
         >>> import dpexec as fluid, numpy as np
@@ -187,6 +191,7 @@ class NativePaddlePredictor(PaddlePredictor):
 
     _config: NativeConfig
 
+    @explained
     def __init__(self, config: NativeConfig, model: Model | None = None) -> None:
         model = model or config._load()
         super().__init__(config, model, config._place(), config.specify_input_name)
@@ -223,6 +228,7 @@ class AnalysisPredictor(PaddlePredictor):
 
     _config: AnalysisConfig
 
+    @explained
     def __init__(self, config: AnalysisConfig, model: Model | None = None) -> None:
         model = model or config._load()
         super().__init__(config, model, config._place(), config.specify_input_name())

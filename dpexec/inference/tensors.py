@@ -13,6 +13,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import ShownByName
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir.arguments import explained
 
 __all__ = [
     "PaddleBuf",
@@ -305,6 +306,7 @@ class ZeroCopyTensor:
         self._dims = list(self._array.shape)
 
 
+@explained
 def paddle_dtype_size(dtype: PaddleDType) -> int:
     """The number of bytes of an element.
 
@@ -314,6 +316,9 @@ def paddle_dtype_size(dtype: PaddleDType) -> int:
     Returns:
         4 for FLOAT32, for instance.
 
+    Raises:
+        TypeError: ``dtype`` is no ``PaddleDType``.
+
     Example:
         >>> from dpexec import core
         >>> core.paddle_dtype_size(core.PaddleDType.FLOAT32)  # bytes
@@ -322,6 +327,7 @@ def paddle_dtype_size(dtype: PaddleDType) -> int:
     return _TO_NUMPY[dtype].itemsize
 
 
+@explained
 def paddle_tensor_to_bytes(tensor: PaddleTensor) -> bytes:
     """Serialise a tensor in the format of Paddle's ``PaddleTensor`` files.
 
@@ -333,6 +339,9 @@ def paddle_tensor_to_bytes(tensor: PaddleTensor) -> bytes:
 
     Returns:
         The file's content.
+
+    Raises:
+        TypeError: ``tensor`` is no ``PaddleTensor``.
 
     Example:
         >>> from dpexec import core

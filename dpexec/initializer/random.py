@@ -25,6 +25,9 @@ class UniformInitializer(Initializer):
         diag_step: see ``diag_num``.
         diag_val: see ``diag_num``.
 
+    Raises:
+        AssertionError: ``low`` is larger than ``high``, or a number of the diagonal is negative.
+
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.
         :class:`~dpexec.initializer.Normal`: normal numbers.
@@ -78,6 +81,9 @@ class NormalInitializer(Initializer):
         loc: mean.
         scale: standard deviation.
         seed: 0 takes the seed of the program.
+
+    Raises:
+        AssertionError: ``loc`` or ``scale`` is None.
 
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.

@@ -45,6 +45,9 @@ class XavierInitializer(_Scaled):
         fan_out: number of outputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
 
+    Raises:
+        AssertionError: ``uniform`` or ``seed`` is None.
+
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.
         :class:`~dpexec.initializer.Uniform`: equally likely numbers.
@@ -84,6 +87,9 @@ class MSRAInitializer(_Scaled):
         uniform: draw uniform numbers instead of normal ones.
         fan_in: number of inputs; None derives it from the shape.
         seed: 0 takes the seed of the program.
+
+    Raises:
+        AssertionError: ``uniform`` or ``seed`` is None.
 
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.

@@ -26,6 +26,9 @@ class ConstantInitializer(Initializer):
         value: a number.
         force_cpu: ignored; values are filled where the program runs.
 
+    Raises:
+        AssertionError: ``value`` is None.
+
     See Also:
         :class:`~dpexec.initializer.Uniform`: equally likely numbers.
         :class:`~dpexec.initializer.Normal`: normal numbers.
@@ -98,6 +101,9 @@ class NumpyArrayInitializer(Initializer):
 
     Args:
         value: an array in the variable's shape; converted to float32 or int32.
+
+    Raises:
+        AssertionError: ``value`` is no array.
 
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.

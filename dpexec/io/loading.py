@@ -168,6 +168,10 @@ def load_params(
         main_program: as for :func:`load_vars`.
         filename: as for :func:`load_vars`.
 
+    Raises:
+        TypeError: ``main_program`` is no program, or ``filename`` no name of a file.
+        EnforceNotMet: a file is missing or damaged, or has another shape than its variable.
+
     See Also:
         :func:`~dpexec.io.load_persistables`: all that training needs.
         :func:`~dpexec.io.load_vars`: chosen variables.
@@ -205,6 +209,10 @@ def load_persistables(
         dirname: as for :func:`load_vars`.
         main_program: as for :func:`load_vars`.
         filename: as for :func:`load_vars`.
+
+    Raises:
+        TypeError: ``main_program`` is no program, or ``filename`` no name of a file.
+        EnforceNotMet: a file is missing or damaged, or has another shape than its variable.
 
     See Also:
         :func:`~dpexec.io.load_params`: parameters.

@@ -56,6 +56,9 @@ def is_persistable(var: Variable) -> bool:
     Returns:
         False also for the holders of feeds and fetches.
 
+    Raises:
+        TypeError: ``var`` is no variable.
+
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.
         :func:`~dpexec.io.get_program_parameter`: all parameters.
@@ -82,6 +85,9 @@ def is_belong_to_optimizer(var: Variable) -> bool:
     Returns:
         True for persistable variables other than parameters and feeds.
 
+    Raises:
+        TypeError: ``var`` is no variable.
+
     Example:
         >>> import dpexec as fluid
         >>> main = fluid.Program()
@@ -103,6 +109,9 @@ def get_program_parameter(program: Program) -> list[Variable]:
 
     Returns:
         The parameters of its blocks, in the order in which they were created.
+
+    Raises:
+        TypeError: ``program`` is no program.
 
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.
@@ -129,6 +138,9 @@ def get_program_persistable_vars(program: Program) -> list[Variable]:
 
     Returns:
         The variables of its blocks, in the order in which they were created.
+
+    Raises:
+        TypeError: ``program`` is no program.
 
     See Also:
         :func:`~dpexec.io.is_parameter`: what is trained.

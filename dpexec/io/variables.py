@@ -215,6 +215,10 @@ def save_params(
     Returns:
         As :func:`save_vars`.
 
+    Raises:
+        TypeError: ``main_program`` is no program, or ``filename`` no name of a file.
+        EnforceNotMet: a parameter has no value: run the startup program first.
+
     See Also:
         :func:`~dpexec.io.save_persistables`: all that training needs.
         :func:`~dpexec.io.save_vars`: chosen variables.
@@ -250,6 +254,10 @@ def save_persistables(
 
     Returns:
         As :func:`save_vars`.
+
+    Raises:
+        TypeError: ``main_program`` is no program, or ``filename`` no name of a file.
+        EnforceNotMet: a variable has no value: run the startup program first.
 
     See Also:
         :func:`~dpexec.io.save_params`: parameters.

@@ -90,6 +90,9 @@ class BasicGRUUnit(_Unit):
     Source: ``fluid.contrib.layers.BasicGRUUnit``; Cho et al. 2014, "Learning phrase
     representations using RNN encoder-decoder for statistical machine translation".
 
+    Raises:
+        TypeError: an activation is no function.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -156,6 +159,9 @@ class BasicLSTMUnit(_Unit):
 
     Source: ``fluid.contrib.layers.BasicLSTMUnit``; Zaremba et al. 2014, "Recurrent neural network
     regularization".
+
+    Raises:
+        TypeError: an activation is no function, or ``forget_bias`` no number.
 
     Example:
         >>> import dpexec as fluid

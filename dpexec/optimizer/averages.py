@@ -83,6 +83,9 @@ class ExponentialMovingAverage(_Swapped):
 
     Source: ``fluid.optimizer.ExponentialMovingAverage``.
 
+    Raises:
+        TypeError: ``decay`` is no number, or ``thres_steps`` no variable.
+
     See Also:
         :class:`~dpexec.optimizer.ModelAverage`: of the last updates.
         :class:`~dpexec.optimizer.LookaheadOptimizer`: slow and fast parameters.
@@ -201,6 +204,9 @@ class ModelAverage(_Swapped, Optimizer):
         name: part of the names of the states.
 
     Source: ``fluid.optimizer.ModelAverage``.
+
+    Raises:
+        TypeError: a rate or a window is no number.
 
     See Also:
         :class:`~dpexec.optimizer.ExponentialMovingAverage`: by a factor.

@@ -12,10 +12,10 @@ from dpexec.clip import GradientClipBase, append_gradient_clip_ops, error_clip_c
 from dpexec.engine.autodiff.backward import append_backward, variable_names
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.errors import see
+from dpexec.engine.core.errors import see, similar
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.callsite import name_scope
+from dpexec.engine.ir.callsite import name_scope, warn
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program, default_main_program, program_guard
 from dpexec.engine.ir.undo import note
@@ -199,10 +199,15 @@ class Optimizer:
         program = loss.block.program
         no_grad = variable_names(no_grad_set or [], "no_grad_set")
         no_grad += [param.name for param in program.all_parameters() if not param.trainable]
+        chosen = parameter_list or self._parameter_list
+        for name in variable_names(chosen or [], "parameter_list"):
+            if not program.global_block().has_var(name):
+                known = similar(name, (param.name for param in program.all_parameters()))
+                warn(f"parameter_list names {name!r}, which the program does not have{known}")
         with program_guard(program, startup_program):
             params_grads = append_backward(
                 loss,
-                parameter_list or self._parameter_list,
+                chosen,
                 no_grad,
                 [error_clip_callback] if callbacks is None else callbacks,
                 self._checkpoints,

@@ -115,6 +115,9 @@ def floor_division(x: float, y: float) -> float:
     Returns:
         The quotient, rounded down.
 
+    Raises:
+        ZeroDivisionError: ``y`` is 0.
+
     Example:
         >>> from dpexec.paddle import compat
         >>> compat.floor_division(-7, 2)  # towards minus infinity, as Python's //

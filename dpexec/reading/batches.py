@@ -28,6 +28,10 @@ def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     Returns:
         An array for each field, with one more dimension. Source: ``fluid.io.default_collate_fn``.
 
+    Raises:
+        TypeError: ``batch`` is no list of samples.
+        ValueError: arrays of a field have different shapes.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> from dpexec.io import default_collate_fn

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.reading.prefetch import Prefetch
+from dpexec.reading.prefetch import Prefetch, check_readers
 from dpexec.reading.processes import in_process
 
 Reader = Callable[[], Iterable[Any]]
@@ -65,18 +65,19 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
         A reader of lists of samples.
 
     Raises:
+        TypeError: ``reader`` is no function.
         ValueError: batch_size is not positive.
 
     See Also:
         :func:`~dpexec.io.shuffle`: another order.
         :func:`~dpexec.io.map_readers`: a function of each sample.
-        :func:`~dpexec.io.xmap_readers`: the same in threads.
         :func:`~dpexec.io.buffered`: reads ahead.
 
     Example:
         >>> list(batch(lambda: range(5), 2)())
         [[0, 1], [2, 3], [4]]
     """
+    check_readers(reader)
     size = int(batch_size)
     if size <= 0:
         raise ValueError(f"batch_size must be positive, not {batch_size}")
@@ -99,11 +100,8 @@ def cache(reader: Reader) -> Reader:
     Returns:
         A reader of the same samples.
 
-    See Also:
-        :func:`~dpexec.io.batch`: samples to batches.
-        :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.map_readers`: a function of each sample.
-        :func:`~dpexec.io.xmap_readers`: the same in threads.
+    Raises:
+        TypeError: ``reader`` is no function.
 
     Example:
         >>> import dpexec as fluid
@@ -111,6 +109,7 @@ def cache(reader: Reader) -> Reader:
         >>> list(reader()), list(reader())
         (['a', 'b'], ['a', 'b'])
     """
+    check_readers(reader)
     samples = tuple(reader())
     return lambda: iter(samples)
 
@@ -125,16 +124,14 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     Returns:
         A reader of the results.
 
-    See Also:
-        :func:`~dpexec.io.batch`: samples to batches.
-        :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.xmap_readers`: the same in threads.
-        :func:`~dpexec.io.buffered`: reads ahead.
+    Raises:
+        TypeError: an argument is no function.
 
     Example:
         >>> list(map_readers(max, lambda: [1, 5], lambda: [4, 2])())
         [4, 5]
     """
+    check_readers(func, *readers)
     return lambda: map(func, *(reader() for reader in readers))
 
 
@@ -167,7 +164,6 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
         :func:`~dpexec.io.map_readers`: a function of each sample.
-        :func:`~dpexec.io.xmap_readers`: the same in threads.
         :func:`~dpexec.io.buffered`: reads ahead.
 
     Example:
@@ -175,6 +171,7 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
         >>> sorted(fluid.io.shuffle(lambda: range(4), buf_size=10)())
         [0, 1, 2, 3]
     """
+    check_readers(reader)
     buf_size = _count("buf_size", buf_size)
 
     def shuffled() -> Iterator[Any]:
@@ -195,17 +192,15 @@ def chain(*readers: Reader) -> Reader:
     Returns:
         A reader of all samples.
 
-    See Also:
-        :func:`~dpexec.io.batch`: samples to batches.
-        :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.map_readers`: a function of each sample.
-        :func:`~dpexec.io.xmap_readers`: the same in threads.
+    Raises:
+        TypeError: a reader is no function.
 
     Example:
         >>> import dpexec as fluid
         >>> list(fluid.io.chain(lambda: range(2), lambda: range(5, 7))())
         [0, 1, 5, 6]
     """
+    check_readers(*readers)
     return lambda: itertools.chain.from_iterable(reader() for reader in readers)
 
 
@@ -221,18 +216,19 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
         A reader of tuples.
 
     Raises:
+        TypeError: a reader is no function.
         ComposeNotAligned: While reading, if one reader ends before another.
 
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
         :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.map_readers`: a function of each sample.
         :func:`~dpexec.io.xmap_readers`: the same in threads.
 
     Example:
         >>> list(compose(lambda: [(1, 2)], lambda: [3])())
         [(1, 2, 3)]
     """
+    check_readers(*readers)
 
     def composed() -> Iterator[tuple[Any, ...]]:
         try:
@@ -261,17 +257,12 @@ def firstn(reader: Reader, n: int) -> Reader:
         TypeError: n is no integer.
         ValueError: the number is negative.
 
-    See Also:
-        :func:`~dpexec.io.batch`: samples to batches.
-        :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.map_readers`: a function of each sample.
-        :func:`~dpexec.io.xmap_readers`: the same in threads.
-
     Example:
         >>> import dpexec as fluid
         >>> list(fluid.io.firstn(lambda: range(100), n=3)())
         [0, 1, 2]
     """
+    check_readers(reader)
     n = _count("n", n)
     return lambda: itertools.islice(reader(), n)
 
@@ -288,10 +279,12 @@ def buffered(reader: Reader, size: int) -> Reader:
     Returns:
         A reader of the same samples.
 
+    Raises:
+        TypeError: ``reader`` is no function.
+
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
         :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.map_readers`: a function of each sample.
         :func:`~dpexec.io.xmap_readers`: the same in threads.
 
     Example:
@@ -299,6 +292,7 @@ def buffered(reader: Reader, size: int) -> Reader:
         >>> list(fluid.io.buffered(lambda: range(4), size=2)())  # read ahead by a thread
         [0, 1, 2, 3]
     """
+    check_readers(reader)
 
     def read_ahead() -> Iterator[Any]:
         samples = Prefetch(reader, size, name="dpexec-buffered")
@@ -329,10 +323,12 @@ def xmap_readers(
     Returns:
         A reader of the results.
 
+    Raises:
+        TypeError: ``mapper`` or ``reader`` is no function.
+
     See Also:
         :func:`~dpexec.io.batch`: samples to batches.
         :func:`~dpexec.io.shuffle`: another order.
-        :func:`~dpexec.io.map_readers`: a function of each sample.
         :func:`~dpexec.io.buffered`: reads ahead.
 
     Example:
@@ -341,6 +337,7 @@ def xmap_readers(
         >>> list(reader())
         [0, 1, 4, 9]
     """
+    check_readers(mapper, reader)
 
     def mapped() -> Iterator[Any]:
         pool = ThreadPoolExecutor(process_num, thread_name_prefix="dpexec-xmap")
@@ -374,6 +371,7 @@ def multiprocess_reader(
         A reader.
 
     Raises:
+        TypeError: a reader is no function.
         AssertionError: there are no readers.
 
     Example:
@@ -382,6 +380,7 @@ def multiprocess_reader(
     """
     if not readers:
         raise AssertionError("multiprocess_reader needs at least one reader")
+    check_readers(*readers)
     most = max(1, min(queue_size // (2 * len(readers)), 64))
 
     def read() -> Iterator[Any]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dpexec.data_feeder import DataFeeder
 from dpexec.engine.core.errors import EnforceNotMet, EOFException, see
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
@@ -18,7 +20,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.reading.batches import checked_array, copied, feed, stacked
 from dpexec.reading.decorators import batch
 from dpexec.reading.operators import append_read, create_double_buffer, create_reader
-from dpexec.reading.prefetch import Prefetch
+from dpexec.reading.prefetch import Prefetch, check_readers
 from dpexec.reading.processes import in_process
 
 __all__ = ["BatchQueue", "GeneratorLoader", "Reader"]
@@ -64,6 +66,8 @@ class GeneratorLoader:
             not isinstance(var, Variable) for var in feed_list
         ):
             raise TypeError(f"feed_list must be a list of Variables, but is {feed_list!r}")
+        if not isinstance(capacity, (int, np.integer)):
+            raise TypeError(f"capacity is a number of batches, but received {capacity!r:.80}")
         self._feed_list = list(feed_list)
         self._capacity = capacity
         self._iterable = iterable
@@ -150,6 +154,7 @@ class GeneratorLoader:
         Raises:
             AssertionError: places are missing.
         """
+        check_readers(reader)
         feeder = DataFeeder(self._feed_list, CPUPlace())
         batches = partial(stacked, feeder, reader)
         return self.set_batch_generator(batches, places)
@@ -167,8 +172,10 @@ class GeneratorLoader:
             self.
 
         Raises:
+            TypeError: the generator is no function.
             AssertionError: places are missing.
         """
+        check_readers(reader)
         if self._iterable:
             if places is None:
                 raise AssertionError("Places cannot be None when DataLoader is iterable")

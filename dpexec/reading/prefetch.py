@@ -1,4 +1,4 @@
-"""Prefetching in a background thread."""
+"""Readers: functions that return iterators over samples; reading ahead in a background thread."""
 
 from __future__ import annotations
 
@@ -9,9 +9,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+from dpexec.engine.core.errors import see
 from dpexec.engine.trace.between import noted
 
-__all__ = ["Prefetch"]
+__all__ = ["Prefetch", "check_readers"]
+
+
+def check_readers(*readers: Any) -> None:
+    """Check that readers are functions; often a generator is given, which can be read once only.
+
+    Raises:
+        TypeError: one is not.
+    """
+    for reader in readers:
+        if not callable(reader):
+            problem = (
+                "a reader must be a function that returns an iterator, but is "
+                f"{type(reader).__name__}: give the function itself, without calling it"
+            )
+            raise see("a-generator-in-place-of-a-function", TypeError(problem))
+
 
 _threads = threading.local()
 """Of a thread that reads ahead: its waits for another one delay no step."""

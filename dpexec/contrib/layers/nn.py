@@ -96,6 +96,10 @@ def fused_embedding_seq_pool(
     Returns:
         ``(sequences, width)``. Source: Paddle op ``fused_embedding_seq_pool``.
 
+    Raises:
+        TypeError: ``input`` is no variable, or ``size`` is not two integers.
+        EnforceNotMet: ``input`` does not hold int64, or ``combiner`` is unknown.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> table = fluid.ParamAttr(initializer=fluid.initializer.Constant(0.5))
@@ -134,6 +138,10 @@ def partial_concat(
     Returns:
         ``(rows, length * matrices)``. Source: Paddle op ``partial_concat``.
 
+    Raises:
+        TypeError: an input is no variable of numbers.
+        EnforceNotMet: the inputs are no matrices of one shape, or lack these columns.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):
@@ -159,6 +167,10 @@ def partial_sum(
 
     Returns:
         ``(rows, length)``. Source: Paddle op ``partial_sum``.
+
+    Raises:
+        TypeError: an input is no variable of numbers.
+        EnforceNotMet: the inputs are no matrices of one shape, or lack these columns.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -66,6 +66,9 @@ def basic_gru(
 
     Source: ``fluid.contrib.layers.basic_gru``.
 
+    Raises:
+        TypeError: ``input`` is no variable of three dimensions, or a size is no integer.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -131,6 +134,9 @@ def basic_lstm(
         states and the cells after the last step, ``(layers * directions, rows, hidden_size)``.
 
     Source: ``fluid.contrib.layers.basic_lstm``.
+
+    Raises:
+        TypeError: ``input`` is no variable of three dimensions, or a size is no integer.
 
     Example:
         >>> import dpexec as fluid

@@ -30,6 +30,10 @@ def sequence_topk_avg_pooling(
         ``(rows of row, channel_num * len(topks))`` with the sequences of ``row``. Source: Paddle
         op ``sequence_topk_avg_pooling``.
 
+    Raises:
+        TypeError: an argument is no variable.
+        EnforceNotMet: the lengths of ``row`` and ``col`` do not fit ``input``.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> with fluid.program_guard(fluid.Program()):

@@ -42,6 +42,11 @@ def multiclass_nms2(
         nothing is found. With ``return_index`` also the numbers of these boxes, counted over all
         images, int32 ``(found, 1)``. Source: Paddle op ``multiclass_nms2``.
 
+    Raises:
+        TypeError: ``bboxes`` or ``scores`` is no variable of type float32 or float64.
+        EnforceNotMet: ``bboxes`` or ``scores`` does not have three dimensions, or they do not fit
+            each other.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [2, 2, 3, 3]]], "float32")

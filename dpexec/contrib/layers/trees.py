@@ -47,6 +47,11 @@ def tree_conv(
         ``(N, nodes, output_size, num_filters)``. Source: Paddle op ``tree_conv``; Mou and others,
         2016 (tree-based convolution). The original's gradient of ``nodes_vector`` is wrong.
 
+    Raises:
+        TypeError: ``nodes_vector`` or ``edge_set`` is no variable.
+        EnforceNotMet: ``nodes_vector`` is not ``(samples, nodes, width)``, or ``edge_set`` not
+            int32 ``(samples, edges, 2)``.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -84,6 +89,10 @@ def tdm_child(
     Returns:
         The children, one more dimension than ``x``, and 1 for each of them that is a leaf. Source:
         Paddle op ``tdm_child``; Zhu and others, 2018 (tree-based deep models).
+
+    Raises:
+        TypeError: ``x`` is no variable.
+        EnforceNotMet: ``x`` does not hold int32 or int64.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -9,6 +9,7 @@ from dpexec import layers
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
 from dpexec.contrib.mixed_precision.fp16_utils import rewrite_program, update_role_var_grad
 from dpexec.engine.core import unique_name
+from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
 from dpexec.engine.ir.variable import Variable
@@ -22,6 +23,9 @@ class OptimizerWithMixedPrecision:
 
     Args: as :func:`decorate`, in another order.
 
+    Raises:
+        TypeError: ``optimizer`` is no optimizer, or a number is none.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.contrib import mixed_precision
@@ -33,6 +37,7 @@ class OptimizerWithMixedPrecision:
         (1,)
     """
 
+    @explained
     def __init__(
         self,
         optimizer: Optimizer,
@@ -223,6 +228,9 @@ def decorate(
         and ``get_scaled_loss``.
 
     Source: ``fluid.contrib.mixed_precision.decorate``; Micikevicius et al. 2018.
+
+    Raises:
+        TypeError: ``optimizer`` is no optimizer, or a number is none.
 
     Example:
         >>> import dpexec as fluid

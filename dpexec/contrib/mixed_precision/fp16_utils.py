@@ -7,6 +7,7 @@ from typing import Any
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir import roles
+from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
@@ -19,6 +20,7 @@ _SHORT = {HALF: "fp16", SINGLE: "fp32"}
 _TENSORS = (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
 
 
+@explained
 def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> None:
     """Insert casts so that white operators work on float16 and black ones on float32.
 
@@ -28,6 +30,9 @@ def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> N
     Args:
         main_prog: its global block is rewritten; parameters stay float32.
         amp_lists: the lists of operators.
+
+    Raises:
+        TypeError: ``main_prog`` is no program.
 
     Example:
         >>> import dpexec as fluid

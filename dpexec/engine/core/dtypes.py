@@ -146,7 +146,10 @@ def as_var_type(dtype: Any) -> VarType:
 
 def to_numpy(dtype: Any) -> np.dtype[Any]:
     """The NumPy dtype of a tensor data type."""
-    return _TO_NUMPY[as_var_type(dtype)]
+    found = as_var_type(dtype)
+    if found not in _TO_NUMPY:
+        raise TypeError(f"{found.name} is a kind of variables, not a data type")
+    return _TO_NUMPY[found]
 
 
 def dtype_name(dtype: Any) -> str:

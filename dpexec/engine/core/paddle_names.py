@@ -89,6 +89,9 @@ def from_dlpack(capsule: Any) -> LoDTensor:
     Returns:
         A tensor that shares the memory.
 
+    Raises:
+        ValueError: ``capsule`` is no capsule of DLPack.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> numbers = np.arange(3, dtype="float32")

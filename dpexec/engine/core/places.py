@@ -124,6 +124,8 @@ class CUDAPlace(Place):
     """
 
     def __init__(self, device_id: int) -> None:
+        if not isinstance(device_id, (int, np.integer)):
+            raise TypeError(f"the number of a GPU is an integer, but received {device_id!r:.80}")
         count = get_cuda_device_count()
         if not 0 <= device_id < count:
             reason = f"the visible GPUs are 0 to {count - 1}" if count else why_no_gpu()
@@ -290,9 +292,13 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
         device_count: how many; None takes ``CPU_NUM``, else the CPUs available to the process.
 
     Raises:
+        TypeError: ``device_count`` is no integer.
         ValueError: ``CPU_NUM`` is not an integer.
     """
-    return [CPUPlace()] * (cpu_num(available_cpus()) if device_count is None else device_count)
+    count = cpu_num(available_cpus()) if device_count is None else device_count
+    if not isinstance(count, (int, np.integer)):
+        raise TypeError(f"the number of devices is an integer, but received {count!r:.80}")
+    return [CPUPlace()] * int(count)
 
 
 def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace]:

@@ -252,6 +252,9 @@ def scope_guard(scope: Scope) -> Iterator[None]:
     Yields:
         None.
 
+    Raises:
+        TypeError: ``scope`` is no scope.
+
     See Also:
         :func:`~dpexec.program_guard`: where layers go.
         :func:`~dpexec.name_scope`: names of operators in pictures.
@@ -265,6 +268,8 @@ def scope_guard(scope: Scope) -> Iterator[None]:
         ...     fluid.global_scope() is scope
         True
     """
+    if not isinstance(scope, Scope):
+        raise TypeError(f"scope_guard takes a Scope, but received {type(scope).__name__}")
     _current.append(scope)
     try:
         yield

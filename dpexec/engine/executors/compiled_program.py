@@ -13,7 +13,7 @@ import dask
 
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.cache import LimitedCache, limit_of
-from dpexec.engine.core.errors import EnforceNotMet, see
+from dpexec.engine.core.errors import EnforceNotMet, see, similar
 from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.dispatch.engine import Engine
@@ -22,6 +22,7 @@ from dpexec.engine.executors.variants import AS_IT_IS, Variant
 from dpexec.engine.graph.node_graph import Graph
 from dpexec.engine.graph.parallel_do import parallel_dos
 from dpexec.engine.graph.ssa import SSAGraph
+from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.operator import op_error
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Variable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from dpexec.engine.trace.events import Trace
 
-__all__ = ["CompiledProgram", "annotated", "meant"]
+__all__ = ["CompiledProgram", "annotated", "check_strategies", "meant"]
 
 
 class CompiledProgram:
@@ -73,7 +74,7 @@ class CompiledProgram:
             program = program.to_program()
         if not isinstance(program, Program):
             raise TypeError(f"CompiledProgram takes a Program or a Graph, but received {program!r}")
-        _check_strategies(build_strategy, None)
+        check_strategies(build_strategy, None)
         self._original = program
         self._remote = remote_of(program)
         self._program = program.clone() if self._remote is None else self._remote.local
@@ -125,9 +126,13 @@ class CompiledProgram:
             raise AssertionError("Already compiled with parallel, cannot be recompiled.")
         if isinstance(loss_name, Variable) or not isinstance(loss_name, (str, type(None))):
             raise TypeError(f"loss_name is the name of the loss, but received {type(loss_name)}")
-        _check_strategies(build_strategy, exec_strategy)
+        check_strategies(build_strategy, exec_strategy)
         if not isinstance(places, (Place, Iterable, type(None))):
             raise TypeError(f"places must be a place or a list of places, but are {places!r:.80}")
+        shared: Any = share_vars_from
+        if not isinstance(shared, (CompiledProgram, type(None))):
+            found = type(shared).__name__
+            raise TypeError(f"share_vars_from takes a CompiledProgram, but received {found}")
         grads = any(op.type.endswith("_grad") for op in self._program.global_block().ops)
         if loss_name is None and grads:
             raise AssertionError(
@@ -137,6 +142,9 @@ class CompiledProgram:
         for op in parallel_dos(self._program):
             problem = "it divides its own batch; run the program with Executor.run instead"
             raise op_error(op, f"with_data_parallel is not for ParallelDo: {problem}", {})
+        if loss_name is not None and not self._program.global_block().has_var(loss_name):
+            known = similar(loss_name, self._program.global_block().vars)
+            warn(f"loss_name {loss_name!r} is no variable of the program{known}")
         self._is_data_parallel = True
         self._annotations = {**self._annotations, **dask.get_annotations()}
         self._loss_name = loss_name
@@ -350,7 +358,7 @@ def annotated(
     return dask.annotate(**{**program._annotations, **dask.get_annotations()})
 
 
-def _check_strategies(build_strategy: Any, exec_strategy: Any) -> None:
+def check_strategies(build_strategy: Any, exec_strategy: Any) -> None:
     """Check the types of both strategies; None stands for the defaults.
 
     Raises:

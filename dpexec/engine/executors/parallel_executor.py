@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, is_compiled_with_cuda, why_no_gpu
 from dpexec.engine.core.scope import Scope, global_scope
-from dpexec.engine.executors.compiled_program import CompiledProgram
+from dpexec.engine.executors.compiled_program import CompiledProgram, check_strategies
 from dpexec.engine.executors.executor import Executor
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.program import Program, default_main_program
@@ -81,6 +81,7 @@ class ParallelExecutor:
             raise AssertionError(
                 f"share_vars_from takes a ParallelExecutor, but received {type(share_vars_from)}"
             )
+        check_strategies(build_strategy, exec_strategy)
         build_strategy = BuildStrategy() if build_strategy is None else build_strategy
         if num_trainers != 1 or trainer_id != 0:
             build_strategy.num_trainers = num_trainers

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import functools
 import inspect
 import re
 import types
@@ -19,7 +20,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,8 +37,12 @@ __all__ = [
     "as_shape",
     "check_types",
     "explain",
+    "explained",
     "refuse_misfit",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _INT64 = range(-(2**63), 2**63)
 
@@ -172,6 +177,20 @@ def explain(error: Exception, function: Callable[..., Any], args: Any, kwargs: A
     error.add_note(f"The call was {call}")
 
 
+def explained(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function: its errors are those of :func:`explain`."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except UNNAMED as error:
+            explain(error, function, args, kwargs)
+            raise
+
+    return call
+
+
 _MEANINGS: dict[type[Exception], str] = {
     IndexError: "an argument has too few dimensions or items",
     ZeroDivisionError: "an argument leads to a division by 0",
@@ -283,7 +302,8 @@ def _spoken(wanted: Any) -> str:
     if typing.get_origin(wanted) is None and isinstance(wanted, type):
         return wanted.__name__
     text = re.sub(r"\b(?:\w+\.)+(\w)", r"\1", str(wanted))
-    return re.sub(r"^(?:Sequence|Iterable|Collection|list)\[(\w+)\]$", r"a list of \1", text)
+    found = re.fullmatch(r"(?:Sequence|Iterable|Collection|list)\[([\w |]+)\]", text)
+    return f"a list of {found[1].replace(' | ', ' or ')}" if found else text
 
 
 def _short(value: Any) -> str:

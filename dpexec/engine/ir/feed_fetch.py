@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.ir.arguments import explained
 
 if TYPE_CHECKING:
     from dpexec.engine.ir.block import Block
@@ -31,6 +32,7 @@ HOLDERS = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST)
 """The kinds of the variables that ``feed`` reads and ``fetch`` writes."""
 
 
+@explained
 def prepend_feed_ops(
     inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
 ) -> None:
@@ -40,6 +42,9 @@ def prepend_feed_ops(
         inference_program: the program, changed in place.
         feed_target_names: the fed variables; the position is the operator's ``col``.
         feed_holder_name: the variable that these operators read.
+
+    Raises:
+        TypeError: ``inference_program`` is no program.
 
     Example:
         >>> import dpexec as fluid
@@ -58,6 +63,7 @@ def prepend_feed_ops(
         block._prepend_op("feed", {"X": [holder]}, {"Out": [block.var(name)]}, {"col": column})
 
 
+@explained
 def append_fetch_ops(
     inference_program: Program, fetch_target_names: Sequence[str], fetch_holder_name: str = "fetch"
 ) -> None:
@@ -67,6 +73,9 @@ def append_fetch_ops(
         inference_program: the program, changed in place.
         fetch_target_names: the fetched variables; the position is the operator's ``col``.
         fetch_holder_name: the variable that these operators write.
+
+    Raises:
+        TypeError: ``inference_program`` is no program.
 
     Example:
         >>> import dpexec as fluid
@@ -99,6 +108,7 @@ def fetched_names(program: Program) -> list[str]:
     return [op.inputs["X"][0] for op in _operators(program.global_block(), "fetch")]
 
 
+@explained
 def has_feed_operators(block: Block, feed_targets: Iterable[str], feed_holder_name: str) -> bool:
     """Whether a block has ``feed`` operators.
 
@@ -130,6 +140,7 @@ def has_feed_operators(block: Block, feed_targets: Iterable[str], feed_holder_na
     return bool(operators)
 
 
+@explained
 def has_fetch_operators(block: Block, fetch_targets: Iterable[Any], fetch_holder_name: str) -> bool:
     """Whether a block has ``fetch`` operators.
 

@@ -52,6 +52,9 @@ class Variable(Arithmetic):
             :class:`~dpexec.clip.ErrorClipByValue`; None does not.
         fields: for a ``READER``, shape and type of every field of a batch.
 
+    Raises:
+        TypeError: ``name`` is no string, or a size in ``shape`` no integer.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()), fluid.unique_name.guard():

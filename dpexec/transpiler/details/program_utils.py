@@ -57,6 +57,9 @@ def find_op_by_input_arg(block: Block, arg_name: str) -> int:
     Returns:
         The position, or -1.
 
+    Raises:
+        TypeError: ``block`` is no block.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.transpiler import details
@@ -83,6 +86,9 @@ def find_op_by_output_arg(block: Block, arg_name: str, reverse: bool = False) ->
     Returns:
         The position, or -1.
 
+    Raises:
+        TypeError: ``block`` is no block.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.transpiler import details
@@ -106,6 +112,9 @@ def variable_to_code(var: Variable) -> str:
 
     Returns:
         The line.
+
+    Raises:
+        TypeError: ``var`` is no variable.
 
     Example:
         >>> import dpexec as fluid
@@ -132,6 +141,9 @@ def op_to_code(op: Operator, skip_op_callstack: bool = True) -> str:
 
     Returns:
         The line.
+
+    Raises:
+        TypeError: ``op`` is no operator.
 
     Example:
         >>> import dpexec as fluid
@@ -174,6 +186,9 @@ def block_to_code(
         fout: file to print to; None for stdout.
         skip_op_callstack: leave out the user's lines that created the operators.
 
+    Raises:
+        TypeError: ``block`` is no block.
+
     Example:
         >>> import dpexec as fluid
         >>> from dpexec.transpiler.details import block_to_code
@@ -202,6 +217,9 @@ def program_to_code(
         prog: program to print.
         fout: file to print to; None for stdout.
         skip_op_callstack: leave out the user's lines that created the operators.
+
+    Raises:
+        TypeError: ``prog`` is no program.
 
     Example:
         >>> import io
