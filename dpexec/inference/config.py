@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, array_module
+from dpexec.engine.kernels import onednn
 from dpexec.engine.passes.prediction import OF_INTEGERS
 from dpexec.inference.model import Model, load_model
 
@@ -177,7 +178,8 @@ class AnalysisConfig:
 
     def _load(self) -> Model:
         optimizes = self._ir_optim and self._gpu is None
-        left_out = self._deleted if self._mkldnn else self._deleted | OF_INTEGERS
+        integers = self._mkldnn and onednn.adds_bytes_exactly()
+        left_out = self._deleted if integers else self._deleted | OF_INTEGERS
         return load_model(
             self._model_dir,
             self._prog_file,
@@ -303,6 +305,7 @@ class AnalysisConfig:
     def enable_mkldnn(self) -> None:
         """Have nets that ``contrib.slim.quantization`` froze compute with integers of 8 bits.
 
+        It has no effect on a processor without VNNI, whose sums of such integers are not exact.
         Other nets use oneDNN without it, where it is installed. See the guide to prediction.
         """
         self._mkldnn = True

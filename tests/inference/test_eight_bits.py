@@ -10,8 +10,9 @@ from dpexec.engine.kernels import available, onednn
 from dpexec.framework import IrGraph
 from dpexec.inference import model
 
-pytestmark = pytest.mark.skipif(
-    not (available() and onednn.available()), reason="nets of integers need oneDNN"
+exact = pytest.mark.skipif(
+    not (available() and onednn.adds_bytes_exactly()),
+    reason="nets of integers need oneDNN and a processor with VNNI",
 )
 PLACE = fluid.CPUPlace()
 
@@ -87,6 +88,7 @@ def quantized(made):
     return [op for op in made.program().global_block().ops if op.attrs.get("use_quantizer")]
 
 
+@exact
 @pytest.mark.parametrize("activation", ["moving_average_abs_max", "range_abs_max"])
 @pytest.mark.parametrize("weight", ["abs_max", "channel_wise_abs_max"])
 def test_a_frozen_net_computes_with_integers_what_its_simulation_computes(
@@ -112,6 +114,7 @@ def chain(x):
     return layers.tanh(layers.conv2d(layers.conv2d(x, 16, 1), 4, 3, bias_attr=False))
 
 
+@exact
 def test_every_number_between_layers_is_at_most_one_level_off(tmp_path):
     folder = frozen(tmp_path, [images(8, seed) for seed in range(4)], build=chain)
     made = predictor(folder, True)
@@ -136,6 +139,15 @@ def test_every_number_between_layers_is_at_most_one_level_off(tmp_path):
         assert np.abs(theirs).max() > 100
 
 
+def test_without_exact_integers_a_frozen_net_stays_a_simulation(tmp_path, monkeypatch):
+    monkeypatch.setattr(onednn, "adds_bytes_exactly", lambda: False)
+    folder, x = frozen(tmp_path, [images(4)]), images(5, 3)
+    asked, simulated = predictor(folder, True), predictor(folder, False)
+    assert not quantized(asked)
+    np.testing.assert_array_equal(predicted(asked, x), predicted(simulated, x))
+
+
+@exact
 def test_any_number_of_threads_gives_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "available_cpus", lambda: 3)
     monkeypatch.setattr("dpexec.engine.kernels.onednn_threads._WORK", 1)

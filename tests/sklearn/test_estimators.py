@@ -32,6 +32,7 @@ EXPECTED = {
     f"check_sample_weight_equivalence_on_{kind}_data": "sums of float32 are rounded otherwise"
     for kind in ("dense", "sparse")
 }
+ORDER = "check_methods_sample_order_invariance"
 ESTIMATORS = [
     Classifier(epochs=40, learning_rate=0.01, random_state=0),
     Regressor(epochs=40, learning_rate=0.01, random_state=0),
@@ -40,7 +41,23 @@ ESTIMATORS = [
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXPECTED)
 def test_checks_of_scikit_learn(estimator, check):
-    check(estimator)
+    try:
+        check(estimator)
+    except AssertionError:
+        if check.func.__name__ != ORDER:
+            raise
+        # Exact on some processors. The test below allows what others differ by.
+        pytest.xfail("products of float32 round by their place in the batch")
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_predictions_hardly_depend_on_the_order_of_rows(estimator):
+    X, y = make_regression(20, 3, random_state=0)
+    made = clone(estimator).fit(X, y if isinstance(estimator, Regressor) else y > 0)
+    method = made.predict if isinstance(estimator, Regressor) else made.predict_proba
+    order = np.random.default_rng(0).permutation(20)
+    found, expected = method(X[order]), method(X)[order]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @functools.cache

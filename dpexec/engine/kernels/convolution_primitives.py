@@ -104,6 +104,17 @@ class Convolution:
         needed = math.prod(self.window.output) * self.channels
         return self.window.groups == 1 and visited > _WASTE * needed
 
+    @property
+    def overflows(self) -> bool:
+        """Whether oneDNN 3.2 may write behind its scratch memory in the gradient of the filters.
+
+        For windows of one pixel its method ``jit_1x1`` first copies the pixels that the strides
+        meet. It copies whole vectors of channels, and counts their memory without the rest of the
+        last vector. Other arrays are then overwritten, or the gradient is wrong.
+        """
+        single = math.prod(self.window.kernel) == 1 and any(s > 1 for s in self.window.strides)
+        return single and self.channels // self.window.groups % _VECTOR != 0
+
 
 # ---- oneDNN
 
@@ -159,6 +170,7 @@ def _main(what: str, made: Convolution, form: Form, threads: int = 1) -> Primiti
         window.dilations,
         window.pads,
         "gemm" if what == "backward_data" and made.wastes else "",
+        "jit_1x1" if what == "backward_weights" and made.overflows else "",
         threads,
         onednn.described([made.filters], [0]) if form.bias else None,
         form.epilogue,

@@ -161,6 +161,11 @@ class Primitive:
         found = query(passed(self.description), _OF_ARGUMENT, argument)
         return Layout(ctypes.c_void_p(found), self)
 
+    @property
+    def method(self) -> str:
+        """The library's name of the method, such as ``jit:avx2``."""
+        return _method(self.description)
+
     @functools.cached_property
     def scratch(self) -> int:
         """Bytes of temporary memory that it needs."""
@@ -192,6 +197,7 @@ def convolution(
     dilations: Sequence[int],
     pads: Sequence[tuple[int, int]],
     method: str = "",
+    refused: str = "",
     threads: int = 1,
     bias: Handle | None = None,
     epilogue: Epilogue = PLAIN,
@@ -209,6 +215,7 @@ def convolution(
         pads: padding before and after, for each axis.
         method: a word in the name of the library's method. If it is empty, or no method has it, the
             library's preferred method is used.
+        refused: a word in the names of methods that are not used; empty: all may be.
         threads: how many work on it.
         bias: layout of the bias that is added going forward.
         epilogue: what is done with the result going forward.
@@ -248,19 +255,26 @@ def convolution(
             )
 
         found = (_by(made(), method) if method else None) or made()
+        if refused:
+            found = _by(found, refused, has=False)
     return None if found is None else Primitive(found, threads)
 
 
-def _by(description: Handle | None, method: str) -> Handle | None:
-    """The descriptor of a method whose name contains a word; None: there is none."""
-    name = ctypes.c_char_p()
+def _by(description: Handle | None, word: str, has: bool = True) -> Handle | None:
+    """The descriptor of a method whose name contains a word, or does not; None: there is none."""
     while description is not None:
-        entry("dnnl_primitive_desc_query")(passed(description), _NAME, 0, ctypes.byref(name))
-        if method.encode() in (name.value or b""):
+        if (word in _method(description)) == has:
             return description
         if entry("dnnl_primitive_desc_next_impl")(passed(description)):
             return None
     return None
+
+
+def _method(description: Handle) -> str:
+    """The library's name of a method, such as ``jit:avx2``."""
+    name = ctypes.c_char_p()
+    entry("dnnl_primitive_desc_query")(passed(description), _NAME, 0, ctypes.byref(name))
+    return (name.value or b"").decode()
 
 
 @functools.lru_cache(limit_of("oneDNN primitives"))
@@ -316,6 +330,8 @@ def lacks_halves() -> str:
 
 def adds_bytes_exactly() -> bool:
     """Whether sums of products of 8 bits are exact: they saturate in 16 bits without VNNI."""
+    if not available():
+        return False
     isa = entry("dnnl_get_effective_cpu_isa")()
     return any(isa & wanted == wanted for wanted in _EXACT_BYTES)
 

@@ -8,7 +8,9 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 import dpexec as fluid
 from dpexec import layers
 from dpexec.engine import kernels
-from dpexec.engine.kernels import onednn
+from dpexec.engine.kernels import convolution_primitives, onednn
+from dpexec.engine.kernels.convolution_primitives import Convolution, Form
+from dpexec.engine.ops._convolution import Window
 from tests.engine.kernels.test_lowerings import calls, run_code, tolerance
 
 
@@ -48,6 +50,30 @@ def test_sentences_as_images_with_one_channel():
         np.testing.assert_allclose(out[:, :, row, 0], window, rtol=1e-4, atol=1e-4)
         expected[:, row : row + 4] += np.einsum("nf,fhw->nhw", 2 * window, weight)
     np.testing.assert_allclose(d_image[:, 0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not onednn.available(), reason="a defect of oneDNN")
+@pytest.mark.parametrize("channels", [1, 3, 4, 5, 12])
+def test_gradients_of_strided_windows_of_one_pixel(channels):
+    """The library's own method would read and write behind its memory (with AVX2)."""
+    geometry = {"strides": [2, 2], "paddings": [0, 0], "dilations": [1, 1], "data_format": "NCHW"}
+    window = Window.of((16, channels, 8, 8), (1, 1), **geometry)
+    made = Convolution(16, channels, 8, window)
+    chosen = convolution_primitives._main("backward_weights", made, Form())
+    assert "jit_1x1" not in chosen.method
+    rng = np.random.default_rng(channels)
+    image = rng.normal(size=made.image).astype("float32")
+    program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(program, startup):
+        x = fluid.data("x", [None, channels, 8, 8])
+        out = layers.conv2d(x, 8, 1, stride=2, bias_attr=False)
+        weight = program.all_parameters()[0]
+        (gradient,) = fluid.gradients(layers.reduce_sum(layers.square(out)), weight)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    out, found = exe.run(program, feed={"x": image}, fetch_list=[out, gradient])
+    expected = 2 * np.einsum("nfhw,nchw->fc", out, image[:, :, ::2, ::2])
+    np.testing.assert_allclose(found[..., 0, 0], expected, rtol=1e-4, atol=1e-3)
 
 
 def network():

@@ -241,7 +241,8 @@ def test_gradients_with_respect_to_fed_inputs():
             return exe.run(main, {"x": normal(7, 4)}, [grad, total], scope=scope)
 
     for found, expected in zip(gradient(3), gradient(0), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        largest = np.abs(expected).max()  # some gradients are small differences
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7 * largest)
 
 
 def test_what_is_no_input_is_whole_on_every_place():
