@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ _KEPT = 1 << 30
 _GROWTH = 64 << 20
 _LEAST_SOUGHT = 256 << 20  # bytes of engines below which nobody looks for those that are left
 _WORTH_IT = 16 << 20  # the same, when it is known that an engine has become unreachable
+_FEW = 16  # such engines with less memory that may wait for the next search
 
 Owner = TypeVar("Owner")
 
@@ -110,6 +112,7 @@ class _Counted:
 
 
 _counted = _Counted()
+_left = itertools.count(1)
 
 
 def count_memory(owner: Owner, nbytes: int) -> Owner:
@@ -127,6 +130,9 @@ def count_memory(owner: Owner, nbytes: int) -> Owner:
 
 
 def free_unreachable() -> None:
-    """Free engines that have just become unreachable, if all engines have much memory."""
-    if _counted.nbytes > _WORTH_IT:
+    """Called when an engine has just become unreachable; frees it if that is worth a search.
+
+    It is if engines have much memory, and after every few of them: they may hold descriptors.
+    """
+    if _counted.nbytes > _WORTH_IT or next(_left) % _FEW == 0:
         gc.collect()

@@ -1,13 +1,14 @@
 """Python's search for cycles is paused while large programs are built."""
 
 import gc
+import itertools
 import threading
 
 import numpy as np
 import pytest
 
 from dpexec.engine.core import memory
-from dpexec.engine.core.memory import _Counted, count_memory, no_cycles_sought
+from dpexec.engine.core.memory import _Counted, count_memory, free_unreachable, no_cycles_sought
 from tests.waiting import until
 
 
@@ -105,4 +106,25 @@ def test_garbage_is_freed_when_memory_has_doubled(monkeypatch):
         gc.collect()
     finally:
         gc.enable()
+    assert counted.nbytes == 0
+
+
+def test_engines_that_are_left_are_freed_if_they_are_large_or_many(monkeypatch):
+    """Few small ones are not worth a search, but each may hold descriptors."""
+    counted = _Counted()
+    monkeypatch.setattr(memory, "_counted", counted)
+    monkeypatch.setattr(memory, "_WORTH_IT", 4000)
+    monkeypatch.setattr(memory, "_left", itertools.count(1))
+    gc.disable()
+    try:
+        left = []
+        for _ in range(memory._FEW + 1):
+            Engine(10)
+            free_unreachable()
+            left.append(counted.nbytes)
+        Engine(5000)
+        free_unreachable()
+    finally:
+        gc.enable()
+    assert left == [10 * (number % memory._FEW) for number in range(1, memory._FEW + 2)]
     assert counted.nbytes == 0
