@@ -53,6 +53,8 @@ def test_python_that_takes_turns_is_named_where_one_device_waits_between_operato
     even = [replace(one, device=0, key=one.key) for one in side_by_side(4)[3:]]
     alone = said(trace(even, **facts), "between the operators")
     assert "enable_auto_fusion" in alone and "turns" not in alone
+    busy = said(crowded(trace(even, **facts)), "between the operators")
+    assert "threads wait for a processor" in busy and "enable_auto_fusion" not in busy
 
 
 def in_one_thread():

@@ -98,7 +98,7 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
         what_if,
         "overhead",
         f"device {worst.device} spends {percent(worst.overhead)} of the step between the operators "
-        f"of its tasks{_turns(worst, devices, what_if) or f': {_FUSED}'}",
+        f"of its tasks{_turns(worst, devices, what_if) or f': {_between_operators(what_if)}'}",
     )
 
 
@@ -154,6 +154,11 @@ def _turns(worst: DeviceUse, devices: Sequence[DeviceUse], what_if: WhatIf) -> s
         "runs Python at a time. Workers of a cluster do not wait for each other, and operators in "
         "machine code do not either"
     )
+
+
+def _between_operators(what_if: WhatIf) -> str:
+    """The cause of time between operators, else what makes less of it."""
+    return contention(what_if.schedule).why_late or _FUSED
 
 
 def _beside(activities: Activities, device: int) -> float | None:
