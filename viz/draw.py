@@ -159,7 +159,7 @@ def draw(
 
     Args:
         source: A Program, SSAGraph, Plan (its tasks are framed), Trace with a graph, a
-            ParallelExecutor or CompiledProgram that ran, or the path of a saved one.
+            ParallelExecutor or CompiledProgram that ran, a predictor, or the path of a saved one.
         title: Heading; None for one that counts devices and operators.
         fold: ``"none"`` draws every operator; ``"stage"``, ``"part"``, ``"repeat"`` (equal blocks,
             together), ``"block"``, ``"scope"`` or ``"layer"`` draws groups of that kind as one box

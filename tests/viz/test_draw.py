@@ -289,7 +289,7 @@ def test_page_of_ten_thousand_operators_is_small(fold):
 
 
 def test_draw_refuses_what_is_no_graph():
-    with pytest.raises(TypeError, match="cannot draw a list"):
+    with pytest.raises(TypeError, match="cannot draw an object of type list"):
         viz.draw([1, 2])
 
 

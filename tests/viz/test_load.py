@@ -5,6 +5,7 @@ import json
 import pytest
 from dpexec.viz.pages.load import FileError, as_graph, as_trace
 
+import dpexec as fluid
 from dpexec.engine.trace import Event, Trace, save
 from tests.engine.run.nets import batches, classifier, train
 from tests.viz.graphs import mlp
@@ -28,6 +29,19 @@ def test_graph_of_everything_that_has_one(compiled, tmp_path):
         assert as_graph(source) == expected
     assert as_graph(compiled.plan) == compiled.plan.to_json()
     assert as_graph(compiled._program)["devices"][1:] == []
+
+
+def test_graph_of_a_predictor_is_that_of_its_program(tmp_path):
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        out = fluid.layers.fc(fluid.data("x", [None, 2]), 3)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    fluid.io.save_inference_model(str(tmp_path), ["x"], [out], exe, main)
+    predictor = fluid.core.create_paddle_predictor(fluid.core.AnalysisConfig(str(tmp_path)))
+    assert as_graph(predictor) == as_graph(predictor.program())
+    with pytest.raises(TypeError, match="an object of type AnalysisPredictor has no trace"):
+        as_trace(predictor)
 
 
 @pytest.mark.parametrize("chrome", [True, False])
@@ -85,7 +99,7 @@ def test_what_has_no_graph_or_trace(compiled):
         as_graph(Trace((Event("a", "op", 0, "t", 0.0, 1.0),)))
     with pytest.raises(FileError, match="no events"):
         as_trace(Trace())
-    with pytest.raises(TypeError, match="a list has no trace"):
+    with pytest.raises(TypeError, match="an object of type list has no trace"):
         as_trace([1])
     with pytest.raises(FileNotFoundError):
         as_graph("missing.json")

@@ -166,7 +166,7 @@ def test_what_knows_no_passes():
         passes(train(classifier(), batches(1)).compiled.graph)
     with pytest.raises(ValueError, match="no operators yet"):
         passes(fluid.Program())
-    with pytest.raises(TypeError, match="a int does not know"):
+    with pytest.raises(TypeError, match="an object of type int does not know"):
         passes(3)
     with pytest.raises(fluid.core.EnforceNotMet, match="run it once before"):
         passes(fluid.CompiledProgram(classifier().main).with_data_parallel("mean_0.tmp_0"))

@@ -97,8 +97,8 @@ def compilation_of(
     engine = _engine(source)
     if engine is None:
         raise TypeError(
-            f"a {type(source).__name__} does not know its passes: this takes a Program, a "
-            "ParallelExecutor or CompiledProgram that ran, or a trace or its file"
+            f"an object of type {type(source).__name__} does not know its passes: this takes a "
+            "Program, a ParallelExecutor or CompiledProgram that ran, or a trace or its file"
         )
     compilation: Compilation = engine.compilation
     return compilation

@@ -85,8 +85,8 @@ def as_graph(source: Any) -> GraphData:
     """The content of a graph file, from any source of it.
 
     Args:
-        source: a Program, SSAGraph, Plan, Trace, ParallelExecutor or CompiledProgram, the path of
-            a saved graph, plan or trace, or such a file's content.
+        source: a Program, SSAGraph, Plan, Trace, ParallelExecutor or CompiledProgram, a predictor,
+            the path of a saved graph, plan or trace, or such a file's content.
 
     Returns:
         What `dpexec.engine.graph.describe.describe` returns.
@@ -114,9 +114,12 @@ def as_graph(source: Any) -> GraphData:
         return described
     if hasattr(type(source), "graph") and hasattr(type(source), "plan"):
         return as_graph(source.graph)
+    if callable(getattr(source, "program", None)):
+        return as_graph(source.program())
     raise TypeError(
-        f"cannot draw a {type(source).__name__}: it takes a Program, an SSAGraph, a Plan, a Trace, "
-        "a ParallelExecutor or CompiledProgram that ran, or the path of a saved one"
+        f"cannot draw an object of type {type(source).__name__}: it takes a Program, an SSAGraph, "
+        "a Plan, a Trace, a ParallelExecutor or CompiledProgram that ran, a predictor, or the path "
+        "of a saved one"
     )
 
 
@@ -145,8 +148,9 @@ def as_trace(source: Any) -> Trace:
     elif not isinstance(source, Trace):
         if not hasattr(type(source), "trace"):
             raise TypeError(
-                f"a {type(source).__name__} has no trace: this takes a Trace, a ParallelExecutor "
-                "or CompiledProgram with ExecutionStrategy.trace, or the path of a saved trace"
+                f"an object of type {type(source).__name__} has no trace: this takes a Trace, a "
+                "ParallelExecutor or CompiledProgram with ExecutionStrategy.trace, or the path of "
+                "a saved trace"
             )
         source = source.trace
     if not len(source):
