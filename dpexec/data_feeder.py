@@ -10,6 +10,7 @@ import numpy as np
 
 from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from dpexec.engine.core.dtypes import VarType, dtype_name, to_numpy
+from dpexec.engine.core.errors import see
 from dpexec.engine.core.places import CUDAPlace, Place, cuda_places
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.ir.arguments import explained
@@ -101,10 +102,11 @@ class DataFeeder:
         columns: list[list[Any]] = [[] for _ in self._fields]
         for number, sample in enumerate(iterable):
             if len(sample) != len(columns):
-                raise AssertionError(
+                problem = (
                     f"The number of fields in data ({len(sample)}) does not match len(feed_list) "
                     f"({len(columns)}): sample {number}, variables {', '.join(self.feed_names)}"
                 )
+                raise see("samples-that-do-not-fit", AssertionError(problem))
             for column, value in zip(columns, sample, strict=True):
                 column.append(value)
         return {
@@ -186,16 +188,18 @@ def _stack(field: Field, column: Sequence[Any]) -> np.ndarray[Any, Any]:
     try:
         array = np.array(column, dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(_misfit(field, column, error)) from error
+        problem = _misfit(field, column, error)
+        raise see("samples-that-do-not-fit", ValueError(problem)) from error
     if array.ndim == len(field.shape) or sum(dim < 0 for dim in field.shape) > 1:
         return array
     try:
         return array.reshape(field.shape)
     except ValueError:
-        raise ValueError(
+        problem = (
             f"Reshape error. What is defined in data layer for Variable {field.name!r} is "
             f"{field.shape}, but receive {array.shape} ({len(column)} samples)"
-        ) from None
+        )
+        raise see("samples-that-do-not-fit", ValueError(problem)) from None
 
 
 def _misfit(field: Field, column: Sequence[Any], error: Exception) -> str:

@@ -107,10 +107,11 @@ class Optimizer:
         name: str | None = None,
     ) -> None:
         if not isinstance(learning_rate, (float, Variable)):
-            raise TypeError(
+            problem = (
                 f"learning rate should be float or Variable, got {learning_rate!r} of type "
                 f"{type(learning_rate).__name__} here"
             )
+            raise see("a-layer-that-takes-another-type", TypeError(problem))
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
             raise TypeError(
                 "'grad_clip' should be an instance of GradientClipBase's derived class, but "

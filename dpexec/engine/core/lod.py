@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 
 __all__ = [
     "LOD_SUFFIX",
@@ -143,10 +143,11 @@ class Lod:
                 or (level[1:] < level[:-1]).any()
             ):
                 below = "sequences below" if self.shape[number + 1 :] else "rows"
-                raise EnforceNotMet(
+                problem = (
                     f"level {number} of {self} must begin at 0, never decrease, and end at {size}, "
                     f"the number of {below}: LoD is where sequences begin, not their lengths"
                 )
+                raise see("lengths-that-do-not-fit", EnforceNotMet(problem))
 
     def part(self, first: int, count: int) -> tuple[Lod, slice]:
         """Some sequences of the coarsest level.

@@ -42,10 +42,11 @@ def partitions_of(block: Block, collection: Any, feed: Any) -> list[Delayed]:
     if isinstance(collection, Mapping):
         return _aligned(block, collection, feed)
     if is_pandas(collection):
-        raise TypeError(
+        problem = (
             f"collection is a {type(collection).__name__} of this process: make it a Dask one, as "
             "with dask.dataframe.from_pandas(frame, npartitions=8)"
         )
+        raise see("columns-that-cannot-be-fed", TypeError(problem))
     variables = _variables(block, feed)
     if isinstance(feed, Mapping) and not is_frame(collection):
         if is_array(collection) or is_bag(collection):
@@ -199,10 +200,11 @@ def _with_columns(variables: Sequence[Variable], frame: Any, feed: Any) -> list[
 def _with_width(var: Variable, columns: tuple[Any, ...]) -> FedRows:
     """A variable with its columns, if these are as many as a row has elements."""
     if all(size > 0 for size in var.shape[1:]) and len(columns) != _width(var):
-        raise ValueError(
+        problem = (
             f"Variable {var.name!r} takes {_width(var)} columns, one for each element of a row, "
             f"but feed has {len(columns)}: {', '.join(map(repr, columns))}"
         )
+        raise see("columns-that-cannot-be-fed", ValueError(problem))
     return _fed(var, columns)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 
 __all__ = ["DAMAGE", "LoadError", "NotConstantError", "UnsupportedError"]
 
 
 class LoadError(EnforceNotMet):
     """An ONNX model cannot become a program; the message names file, node and operator.
+
+    Args:
+        message: says so.
 
     Example:
         >>> from dpexec import onnx
@@ -19,9 +22,16 @@ class LoadError(EnforceNotMet):
         LoadError
     """
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        see("an-onnx-file-that-does-not-load", self)
+
 
 class UnsupportedError(LoadError):
     """A model asks for operators, attributes or data types that programs do not have.
+
+    Args:
+        message: names them.
 
     Example:
         >>> from onnx import helper, TensorProto
