@@ -106,10 +106,11 @@ class Optimizer:
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        if not isinstance(learning_rate, (float, Variable)):
+        rate: Any = learning_rate
+        if not isinstance(rate, (float, Variable)):
             problem = (
-                f"learning rate should be float or Variable, got {learning_rate!r} of type "
-                f"{type(learning_rate).__name__} here"
+                f"learning rate should be float or Variable, got {rate!r} of type "
+                f"{type(rate).__name__} here"
             )
             raise see("a-layer-that-takes-another-type", TypeError(problem))
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
