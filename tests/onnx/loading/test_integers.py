@@ -1,4 +1,4 @@
-"""Operators on integers: bits, and what is known when a model is loaded; places of ``Resize``."""
+"""Bits of integers, places of elements, and parts: what exporters write now and then."""
 
 import numpy as np
 import pytest
@@ -90,3 +90,22 @@ def test_nearest_elements_of_scaled_images(size, scale, where, rounding):
     compare(model([node], {"x": [1, 2, size, size]}, {"y": FLOAT}, scales), {
         "x": normal(1, 2, size, size)
     })  # fmt: skip
+
+
+def parts(position):
+    """Three parts of 2 columns, and one of none."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "sizes"], ["s"], axis=1),
+        helper.make_node("ConcatFromSequence", ["s"], ["all"], axis=1),
+        helper.make_node("SequenceAt", ["s", "position"], ["one"]),
+        helper.make_node("Concat", ["all", "one"], ["y"], axis=1),
+    ]
+    weights = {"sizes": np.array([2, 2, 2, 0]), "position": np.array(position)}
+    return model(nodes, {"x": ["n", 6]}, {"y": FLOAT}, weights)
+
+
+def test_sequences_may_have_empty_parts_that_nobody_reads():
+    """As PyTorch's chunk writes them."""
+    compare(parts(1), {"x": normal(3, 6)})
+    with pytest.raises(UnsupportedError, match="SequenceAt 'one': it reads an empty part"):
+        load(parts(3))

@@ -17,6 +17,10 @@ from dpexec.onnx.loading.node import Node
 from dpexec.onnx.loading.values import Value
 
 
+_NOTHING = Value("an empty part", np.zeros(0, np.float32))
+"""Stands for a part without elements, of whatever shape."""
+
+
 def is_array(var: Variable | None) -> bool:
     """Whether a variable is an array of tensors."""
     return var is not None and var.type == VarType.LOD_TENSOR_ARRAY
@@ -102,7 +106,10 @@ def at(node: Node) -> Any:
     if array is not None and is_array(array):
         made = node.add("read_from_array", {"X": array, "I": _from_front(node, array)})
         return node.result(made, node.value(0).scalar)
-    return _items(node)[_place(node, 1, 0)]
+    found = _items(node)[_place(node, 1, 0)]
+    if found is _NOTHING:
+        node.fail("it reads an empty part, and programs have no empty tensors")
+    return found
 
 
 def _from_front(node: Node, array: Variable) -> Variable:
@@ -130,7 +137,7 @@ def concat(node: Node) -> Any:
     if is_array(array):
         new = bool(node.attr("new_axis", 0)) and not node.value(0).scalar
         return node.add("tensor_array_to_tensor", {"X": array}, axis=axis, use_stack=new)
-    items = _items(node)
+    items = [item for item in _items(node) if item is not _NOTHING]
     variables = [node.builder.variable(item) for item in items]
     if node.attr("new_axis", 0):
         if items[0].scalar:
@@ -154,6 +161,9 @@ def split(node: Node) -> Any:
         sizes = [min(step, size - start) for start in range(0, size, step)]
     items, start = [], 0
     for i, part in enumerate(sizes):
+        if part == 0:  # PyTorch's chunk: the last ones of parts that do not divide an axis
+            items.append(_NOTHING)
+            continue
         var = node.slice(node.var(0), axis, start, start + part)
         scalar = False
         if given is None and not node.attr("keepdims", 1):
