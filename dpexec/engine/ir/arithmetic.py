@@ -106,6 +106,11 @@ def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[A
             if method in _SCALES and (is_float(self.dtype) or op_type != "elementwise_div"):
                 return _scaled(self, *_SCALES[method](number))
             other = _constant(self, number, whole=reverse)
+        elif isinstance(other, np.ndarray):
+            raise TypeError(
+                f"{method} of {self.name} got a NumPy array of shape {other.shape}: make a variable "
+                "of it by fluid.layers.assign(array), or feed it"
+            )
         elif not isinstance(other, Variable):
             return NotImplemented
         if other.dtype != self.dtype:

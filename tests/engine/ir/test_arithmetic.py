@@ -202,3 +202,9 @@ def test_whether_there_is_a_variable_may_be_asked():
     v = x()
     assert v and (v + 1)
     assert v in [v]
+
+
+@pytest.mark.parametrize("operate", [lambda v, a: v * a, lambda v, a: a - v, lambda v, a: v < a])
+def test_arrays_of_numpy_are_refused_by_name(operate):
+    with pytest.raises(TypeError, match=r"of x got a NumPy array of shape \(3, 4\).*assign"):
+        operate(x(name="x"), np.ones((3, 4), "float32"))
