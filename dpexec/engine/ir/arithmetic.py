@@ -108,8 +108,8 @@ def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[A
             other = _constant(self, number, whole=reverse)
         elif isinstance(other, np.ndarray):
             raise TypeError(
-                f"{method} of {self.name} got a NumPy array of shape {other.shape}: make a variable "
-                "of it by fluid.layers.assign(array), or feed it"
+                f"{method} of {self.name} got a NumPy array of shape {other.shape}: make it a "
+                "variable by fluid.layers.assign(array), or feed it"
             )
         elif not isinstance(other, Variable):
             return NotImplemented

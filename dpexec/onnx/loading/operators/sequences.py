@@ -16,7 +16,6 @@ from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
 from dpexec.onnx.loading.values import Value
 
-
 _NOTHING = Value("an empty part", np.zeros(0, np.float32))
 """Stands for a part without elements, of whatever shape."""
 
