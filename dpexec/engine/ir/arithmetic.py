@@ -86,6 +86,20 @@ _COMPARISONS: set[str] = set()
 """Comparison operators, whose results are truth values."""
 
 
+def _no_array(self: Variable, other: Any, method: str) -> Any:
+    """Python's answer to what is no operand; an array of NumPy is named in an error.
+
+    Raises:
+        TypeError: it is an array.
+    """
+    if isinstance(other, np.ndarray):
+        raise TypeError(
+            f"{method} of {self.name} got a NumPy array of shape {other.shape}: make it a variable "
+            "by fluid.layers.assign(array), or feed it"
+        )
+    return NotImplemented
+
+
 def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[Any, Any], Any]:
     reverse = method.startswith("__r")
     if bool_result:
@@ -106,13 +120,8 @@ def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[A
             if method in _SCALES and (is_float(self.dtype) or op_type != "elementwise_div"):
                 return _scaled(self, *_SCALES[method](number))
             other = _constant(self, number, whole=reverse)
-        elif isinstance(other, np.ndarray):
-            raise TypeError(
-                f"{method} of {self.name} got a NumPy array of shape {other.shape}: make it a "
-                "variable by fluid.layers.assign(array), or feed it"
-            )
         elif not isinstance(other, Variable):
-            return NotImplemented
+            return _no_array(self, other, method)
         if other.dtype != self.dtype:
             other = other.astype(self.dtype)
         left, right = (other, self) if reverse else (self, other)
