@@ -94,12 +94,16 @@ APIS = json.loads((Path(__file__).parents[1] / "fixtures" / "wrong_api_calls.jso
 PATHS = sorted({entry[0].split("(")[0] for entry in APIS})
 OTHER_APIS = """
 ParallelExecutor.loss_name: a list of it
+WeightNormParamAttr.regularizer: a number
+initializer.MSRA.uniform: a list of it
 io.firstn.n: no numbers
 io.load_inference_model.dirname: empty
 io.load_program_state.model_path: bool
 lods.array: a number
+metrics.Auc.name: an object
 nets.simple_img_conv_pool.pool_size: 0
 one_hot.depth: 0
+optimizer.Momentum.use_nesterov: a list of it
 """.strip().splitlines()
 """Nonsense that the original takes."""
 
