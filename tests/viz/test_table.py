@@ -153,3 +153,15 @@ def test_an_operator_that_code_does_with_others_counts_their_flops_and_nodes():
     assert row.nodes == (0, 1)
     assert row.gflops == pytest.approx(2 * 4**3)
     assert row.bytes == 4 * 64  # x and w are read, h and y are written
+
+
+def test_a_task_without_time_is_no_type_of_operator():
+    """Machine code may have nothing to do for a collective."""
+    key = "broadcast_dev0-1"
+    events = [
+        task("forward_dev0-0", 0, 0, 5),
+        event("mul", "op", 0, "forward_dev0-0", 0, 5, node=0),
+        task(key, 0, 5, 5),
+        event("broadcast", "collective", 0, key, 5, 5, node=1),
+    ]
+    assert [row.name for row in table(trace(events)).rows] == ["mul", "broadcast"]

@@ -67,8 +67,8 @@ class Slice(NamedTuple):
 
     @property
     def is_leaf_work(self) -> bool:
-        """Whether its own time is work, and not time between operators."""
-        return self.event.kind != "task" or self.own >= self.event.duration
+        """Whether its own time is work, and not time between operators; no time is no work."""
+        return self.event.kind != "task" or self.own >= self.event.duration > 0
 
 
 @dataclass(frozen=True, slots=True)
