@@ -1,6 +1,7 @@
 """What workers and Dask do between the steps of a gang."""
 
 import gc
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -55,8 +56,21 @@ def test_workers_look_less_often_whether_they_are_closed_while_members_reside(pa
 
     run = train(classifier(), batches(2), 2, AllReduce, scheduler=pair, collectives="gang")
     assert set(pair.run(periods).values()) == {250}
+    assert all(turn < 0.001 for turn in pair.run(sys.getswitchinterval).values())
     for nanny in pair.cluster.workers.values():
         assert nanny.periodic_callbacks["tick"].callback_time >= 500
     del run
     gc.collect()
     until(lambda: set(pair.run(periods).values()) == {50}, 10)
+    until(lambda: all(turn > 0.004 for turn in pair.run(sys.getswitchinterval).values()), 10)
+
+
+def test_turns_are_short_until_the_last_member_leaves():
+    usual = sys.getswitchinterval()
+    one, other = wakeups.short_turns(), wakeups.short_turns()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert sys.getswitchinterval() == pytest.approx(0.0005)
+    other.__exit__(None, None, None)
+    assert sys.getswitchinterval() == pytest.approx(usual)

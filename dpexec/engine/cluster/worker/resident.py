@@ -23,7 +23,7 @@ from dpexec.engine.cluster.repeated_steps import (
 )
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
 from dpexec.engine.cluster.worker.telling import copy_to_send
-from dpexec.engine.cluster.worker.wakeups import fewer_wakeups
+from dpexec.engine.cluster.worker.wakeups import fewer_wakeups, short_turns
 from dpexec.engine.cluster.worker.worker import replicas_at
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.wire import GangError
@@ -56,7 +56,7 @@ def reside(part: Part) -> str:
     try:
         seat.meet(part)
         if seat.line is not None:
-            with fewer_wakeups():
+            with fewer_wakeups(), short_turns():
                 _serve(seat, seat.line, part)
         return ""
     except GangError as error:  # the client knows of it, or is gone

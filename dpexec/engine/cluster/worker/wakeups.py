@@ -2,11 +2,13 @@
 
 These loops wake some hundred times a second to look at their own health. Each time takes about a
 fifth of a millisecond of a core, and delays all members, which wait for each other in every step.
+So does a task of somebody else that keeps Python's lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -16,7 +18,7 @@ from distributed import Nanny, Worker, get_worker
 
 from dpexec.engine.cluster.worker.departure import LOOK_OF_OURS
 
-__all__ = ["fewer_wakeups", "fewer_wakeups_of_nannies"]
+__all__ = ["fewer_wakeups", "fewer_wakeups_of_nannies", "short_turns"]
 
 _SECONDS = {"profile": 0.1, "tick": 0.1, LOOK_OF_OURS: 0.25}
 """Between calls of a worker's periodic callbacks, by their name there.
@@ -25,6 +27,10 @@ Dask's profiler takes samples in the first, and measures delays of the loop in t
 _NANNY_SECONDS = {"tick": 0.5}
 """Of a nanny, whose delays no page shows: Dask warns of those above three seconds."""
 
+_TURN = 0.0005
+"""Seconds after which a thread that computes in Python gives way to a member; usually 5 ms."""
+
+_turns: list[float] = []  # what was set when each member of this process came; the first is usual
 _slowed: weakref.WeakKeyDictionary[Worker, _Slowed] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -53,6 +59,24 @@ def fewer_wakeups() -> Iterator[None]:
                 for name, milliseconds in usual.items():
                     worker.periodic_callbacks[name].callback_time = milliseconds
                 del _slowed[worker]
+
+
+@contextlib.contextmanager
+def short_turns() -> Iterator[None]:
+    """Let Python's threads take turns more often, as tasks run beside the member of this one.
+
+    A member needs Python's lock for some microseconds of every step, and all others wait for it.
+    """
+    with _lock:
+        _turns.append(sys.getswitchinterval())
+        sys.setswitchinterval(min(_turns[-1], _TURN))
+    try:
+        yield
+    finally:
+        with _lock:
+            usual = _turns.pop()
+            if not _turns:
+                sys.setswitchinterval(usual)
 
 
 def fewer_wakeups_of_nannies(cluster: Any) -> None:
