@@ -231,6 +231,27 @@ def test_refused_values_name_the_operator(wholes):
         exe.run(feed=feed, fetch_list=fetch)
 
 
+@pytest.mark.parametrize("kind", ["sparse", "random"])
+def test_rounds_that_take_python_go_one_by_one(wholes, kind):
+    ids = fluid.data("x", [3, None, 1], "int64")
+    first = fluid.data("first", [None, 4], "float32")
+    network = layers.StaticRNN()
+    with network.step():
+        id, before = network.step_input(ids), network.memory(init=first)
+        after = layers.tanh(before + layers.embedding(id, [10, 4], is_sparse=kind == "sparse"))
+        if kind == "random":
+            after = layers.dropout(after, 0.5, seed=1)
+        network.update_memory(before, after)
+        network.step_output(after)
+    fetch = trained(layers.mean(network()))
+    exe = fluid.Executor(fluid.CPUPlace())
+    start(exe)
+    feed = {"x": np.arange(6).reshape(3, 2, 1), "first": np.zeros((2, 4), "float32")}
+    losses = [exe.run(feed=feed, fetch_list=fetch)[0].item() for _ in range(12)]
+    assert losses[-1] < losses[0] and np.isfinite(losses).all()
+    assert not wholes[-1]  # the gradient's rounds
+
+
 def test_slots_give_back_what_was_put_into_them():
     places = slots.Places([])
     rows = np.arange(12, dtype="float32").reshape(4, 3)
