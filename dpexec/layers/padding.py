@@ -92,5 +92,6 @@ def pad2d(
         raise AssertionError(f"pad2d has no mode {mode!r}")
     inputs: dict[str, Any] = {"X": input}
     attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
+    attrs["paddings"] = []  # as in the original, if a variable has them
     number_or_tensor(paddings, "Paddings", "paddings", inputs, attrs)
     return add_op("pad2d", inputs, input.dtype, attrs, name=name)

@@ -76,7 +76,7 @@ def _infer_2d(
     x: Spec,
     tensor: Spec | None,
     *,
-    paddings: Ints = (),
+    paddings: Ints,
     mode: str = "constant",
     data_format: str = "NCHW",
 ) -> Spec:
@@ -151,7 +151,7 @@ def pad2d(
     x: Any,
     tensor: Any,
     *,
-    paddings: Ints = (),
+    paddings: Ints,
     mode: str = "constant",
     pad_value: float = 0.0,
     data_format: str = "NCHW",

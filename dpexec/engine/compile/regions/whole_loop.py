@@ -293,7 +293,7 @@ class _Run:
         slots = program.slots.tolist()
         for name in self._block.outer:
             number = program.numbers.get(name)
-            if number is not None and slots[number] != self._before[number].tolist():
+            if number is not None and self._is_new(number, slots[number]):
                 self._env[name] = self._value(name, slots[number])
         kept: Any = ()
         if course.keeps:
@@ -308,6 +308,11 @@ class _Run:
             {name: self._stacked(slots[number]) for name, number in program.stacks.items()},
             {name: self._value(name, slots[number]) for name, number in program.totals.items()},
         )
+
+    def _is_new(self, number: int, slot: Sequence[int]) -> bool:
+        """Whether the rounds wrote a slot; entries of arrays of tensors change in their places."""
+        rewritten = number in self._program.arrays and self._state[words.ROUND] > 0
+        return bool(rewritten) or slot != self._before[number].tolist()
 
     def _value(self, name: str, slot: Sequence[int]) -> Any:
         """What Python sees of a slot; None if there is no value."""

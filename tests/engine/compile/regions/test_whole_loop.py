@@ -212,6 +212,25 @@ def test_arrays_of_tensors_come_in_and_out(wholes):
     assert found[0].tolist() == [[63] * 3] * 2 and found[2].tolist() == [6]
 
 
+def test_entries_that_are_written_again(wholes):
+    """The array keeps its length, so that nothing but its entries tells that the loop wrote it."""
+    x, begin = fluid.data("x", [3], "float32"), layers.fill_constant([1], "int64", 0)
+    end = layers.fill_constant([1], "int64", 3)
+    array = layers.array_write(x, begin)
+    for number in (1, 2, 3):
+        layers.array_write(x * 0.5, layers.fill_constant([1], "int64", number), array)
+    condition = layers.less_than(begin, end)
+    with layers.While(condition).block():
+        read = layers.array_read(array, begin)
+        layers.increment(begin)
+        layers.array_write(layers.scale(read, 2.0), begin, array)
+        layers.less_than(begin, end, cond=condition)
+    (found,) = both_ways(
+        wholes, [layers.array_read(array, end)], [{"x": np.arange(3, dtype="float32")}]
+    )
+    assert found.tolist() == [0, 8, 16]
+
+
 def test_refused_values_name_the_operator(wholes):
     ids = fluid.data("ids", [3, None, 1], "int64")
     first = fluid.data("first", [None, 4], "float32")
