@@ -163,9 +163,8 @@ def test_wrong_types_of_other_arguments_are_refused(mistake):
 
 
 def test_a_seed_and_a_norm_are_checked_when_the_program_is_built():
-    attr = fluid.ParamAttr(initializer=fluid.initializer.Normal(seed=[]))
-    with pytest.raises(fluid.core.EnforceNotMet, match="attribute seed must be an integer"):
-        fluid.layers.fc(fluid.data("x", [None, 4]), 3, param_attr=attr)
+    with pytest.raises(TypeError, match="'seed' in NormalInitializer must be int"):
+        fluid.initializer.Normal(seed=[])
     clip = fluid.clip.GradientClipByNorm(-1.0)
     with pytest.raises(fluid.core.EnforceNotMet, match="max_norm must be positive"):
         fluid.optimizer.SGD(0.1, grad_clip=clip).minimize(net())

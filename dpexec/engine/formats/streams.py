@@ -65,7 +65,7 @@ def read(file: BinaryIO, kind: VarType, name: str, path: Any) -> LoDTensor | Sel
     """
     try:
         return _read_rows(file) if kind == VarType.SELECTED_ROWS else _read_tensor(file)
-    except (ValueError, KeyError, struct.error, EnforceNotMet) as error:
+    except (TypeError, ValueError, KeyError, struct.error, EnforceNotMet) as error:
         raise EnforceNotMet(f"file {path} is damaged at variable {name}: {error}") from None
 
 
