@@ -18,21 +18,20 @@ from dpexec.engine.kernels.machine import as_word, floats, octets, own_words
 from dpexec.engine.kernels.tables import set_float_mode
 
 __all__ = [
-    *(
-        "add",
-        "count",
-        "fill",
-        "join",
-        "kept",
-        "less",
-        "lines",
-        "read",
-        "room",
-        "same",
-        "shrink",
-        "stack",
-    ),
-    *("write", "zeros"),
+    "add",
+    "count",
+    "fill",
+    "join",
+    "kept",
+    "less",
+    "lines",
+    "read",
+    "room",
+    "same",
+    "shrink",
+    "stack",
+    "write",
+    "zeros",
 ]
 
 SLOT, STATE = 4, 16
@@ -42,10 +41,10 @@ GOES_ON, ROOM, UNUSUAL = range(3)
 STATUS, ROW, ROUND, LIMIT, AT, STOP, LOCAL, LOCAL_STOP, LOCAL_START, NEEDED = range(10)
 """Words of the state: why it returned; number of the instruction; number of the round, and of the
 one behind the last; where free memory begins and ends; the same for memory that is free again in
-the next round, and where that begins; bytes that were lacking (negative: of this memory);"""
+the next round, and where that begins; bytes that were lacking (negative: of this memory)."""
 KEPT, FURTHER, TO, OF = range(10, 14)
-"""where values of round 0 are kept, and how many bytes further those of the next round are; places
-for addresses."""
+"""Further words of the state: where values of round 0 are kept, and how many bytes further those of
+the next round are; places for addresses."""
 _LINE = 64
 
 
@@ -69,12 +68,14 @@ def room(state: Any, nbytes: int, which: int) -> int:
 
 @inline
 def same(slots: Any, out: int, x: int) -> None:
+    """Let a slot stand for the value of another one; no array is copied."""
     for i in range(SLOT):
         slots[SLOT * out + i] = slots[SLOT * x + i]
 
 
 @inline
 def fill(slot: Any, address: int, rows: int, width: int, form: int) -> int:
+    """Write the four words of a slot; returns that the instruction is done."""
     slot[0], slot[1], slot[2], slot[3] = address, rows, width, form
     return GOES_ON
 

@@ -47,11 +47,12 @@ __all__ = ["rounds"]
 WORDS = 8
 """Words of an instruction."""
 UNTIL, CLEAR, LOAD, SAVE, READ, WRITE, COUNT, LESS, PASS, SHRINK, REGION = range(11)
-"""What an instruction does: end the loop if a condition is false, forget what a round made, take
-values that were kept, keep values, ..., call the code of a region;"""
+"""Instructions: end the loop if a condition is false; forget what a round made; take values that
+were kept; keep values; read or write an entry of an array of tensors; count; compare counters; pass
+a value on; take the first rows; call the code of a region."""
 SLICE, STACK, GIVE, ADD, JOIN, TURN = range(11, 17)
-"""take a step of an array, store a step of an array, give a state to the round, add up a gradient,
-add up an array of gradients, take a state from the round."""
+"""More instructions: take a step of an array; store one; give a state to the round; add up a
+gradient; add up an array of gradients; take a state from the round."""
 REFUSED, SIZES, ENDED, OVER = range(3, 7)
 """Why it returns, besides the reasons of values: a kernel refused its values; code for sizes is
 lacking; all rounds that were asked for are done; the condition is false."""
