@@ -277,13 +277,20 @@ def test_what_is_wrong_is_said(model):
 
 
 def test_the_guide_runs(tmp_path, monkeypatch, capsys):
-    generator, training, _ = programs("docs/datasets.md")
+    generator, training, *_ = programs("docs/datasets.md")
     (tmp_path / "clicks.py").write_text(generator)
     for day in (1, 2):
         (tmp_path / f"day-{day}.txt").write_text("3 1 4 1\n5 9 0\n")
     monkeypatch.chdir(tmp_path)
     exec(training.replace("python clicks.py", f"'{sys.executable}' clicks.py"), {})
     assert NUMBERS.findall(capsys.readouterr().out) != []
+
+
+def test_the_guides_samples_by_number_train():
+    *_, program = programs("docs/datasets.md")
+    names = {}
+    exec(program, names)
+    assert len(names["losses"]) == 2 and np.isfinite(names["losses"]).all()
 
 
 def test_methods_of_pslib_say_what_to_do():

@@ -198,6 +198,24 @@ def test_halves_do_not_outlive_the_step():
     assert not [name for name in names if "cast" in name]
 
 
+def test_loader_whose_queue_is_in_no_program():
+    """Paddle 1.8.5 cannot decorate such a program: the queue is no variable of its block."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 4])
+        loader = fluid.io.DataLoader.from_generator([x], capacity=2, iterable=False)
+        loss = layers.mean(layers.fc(x, 2))
+        amp.decorate(momentum()).minimize(loss)
+    loader.set_batch_generator(lambda: iter([[np.ones((2, 4), "float32")]]), fluid.CPUPlace())
+    exe = fluid.Executor()
+    exe.run(startup)
+    loader.start()
+    (value,) = exe.run(main, fetch_list=[loss])
+    weight = fluid.io.get_parameter_value(main.all_parameters()[0], exe)
+    assert np.isfinite(value) and np.isfinite(weight).all()
+    assert "mul" in [op.type for op in main.global_block().ops if "fp16" in str(op.inputs)]
+
+
 # ---- lists
 
 

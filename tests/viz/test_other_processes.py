@@ -111,6 +111,14 @@ def test_waits_for_batches_are_told_apart_from_time_of_the_script():
     assert compare(made, made)._rhythms[0].between.median == pytest.approx(1.0)
 
 
+def test_waits_for_a_reader_that_begins_are_told_apart_from_slow_reading():
+    """Of six steps, one waits 3 s for its batch, as the first of an epoch does."""
+    made = waiting(6, waited=3.5)
+    made.meta["reading"] = [[37.0, 40.0]]
+    (text,) = (str(one) for one in analyse(made).analysis.advice if "wait for batches" in str(one))
+    assert "nearly all of it before 1 step (at most 3.00 s): there a reader begins" in text
+
+
 def test_a_loader_that_is_slower_than_steps_is_the_cause_of_their_rhythm():
     x = layers.data("x", [4])
     loss = layers.mean(layers.fc(x, 2))

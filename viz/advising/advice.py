@@ -31,7 +31,7 @@ from dpexec.viz.measured.shares import (
 )
 from dpexec.viz.measured.turns import asleep
 from dpexec.viz.measured.what_if import Effect, WhatIf
-from dpexec.viz.pages.units import percent, seconds_text
+from dpexec.viz.pages.units import counted, percent, seconds_text
 
 from dpexec.engine.graph.kinds import REDUCE
 
@@ -217,6 +217,29 @@ def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
 # ---- causes that cannot be replayed
 
 
+def _waits_for_batches(steps: Sequence[StepTime]) -> Iterator[Advice]:
+    share = percent(reading(steps))
+    waits = sorted((step.read for step in steps if step.gap is not None), reverse=True)
+    few = waits[: len(waits) // 5]
+    if sum(few) >= 0.8 * sum(waits) > 0.0:
+        long = sum(wait >= 0.1 * waits[0] for wait in few)
+        text = (
+            f"for {share} of the whole time, steps wait for batches, nearly all of it before "
+            f"{counted(long, 'step')} (at most {seconds_text(waits[0])}): there a reader begins. "
+            "Processes (num_workers, use_multiprocess) start anew in each epoch: read in threads, "
+            "or make epochs longer"
+        )
+    else:
+        each = seconds_text(median(waits)) if waits else ""
+        text = (
+            f"for {share} of the whole time, {each} a step, steps wait for batches: reading them "
+            "takes longer than the steps. DataLoader(dataset, num_workers=2) reads in processes, "
+            "DataLoader.from_generator(use_multiprocess=True) in one, fluid.io.xmap_readers in "
+            "several threads, a data set with set_thread in several, too"
+        )
+    yield Advice(text, (), reading(steps))
+
+
 def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     share = between(steps)
     yield Advice(
@@ -227,16 +250,7 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
         (),
         share,
     )
-    share, waits = reading(steps), [step.read for step in steps if step.gap is not None]
-    each = seconds_text(median(waits)) if waits else ""
-    yield Advice(
-        f"for {percent(share)} of the whole time, {each} a step, steps wait for batches: reading "
-        "them takes longer than the steps. DataLoader.from_generator(use_multiprocess=True) reads "
-        "in a process of its own, fluid.io.xmap_readers in several threads, a data set with "
-        "set_thread in several, too",
-        (),
-        share,
-    )
+    yield from _waits_for_batches(steps)
     share = preparing(steps)
     yield Advice(
         f"for {percent(share)} of the whole time, steps are prepared for batches of new shapes: "

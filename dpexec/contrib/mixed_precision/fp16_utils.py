@@ -101,9 +101,9 @@ def _cast_inputs(block: Block, op: Operator, source: VarType, target: VarType) -
         if source == SINGLE and slot in op.definition.single:
             continue  # such as scale, bias and statistics
         for name in op.input(slot):
-            var = block.var(name)
-            if var.type not in _TENSORS:
-                continue
+            var = block._find_var_recursive(name)
+            if var is None or var.type not in _TENSORS:
+                continue  # queues of readers are of no program
             if var.dtype == source:
                 _rename(op, name, _cast(block, position, op, var, target).name)
             elif op.has_attr("in_dtype"):
