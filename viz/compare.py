@@ -11,6 +11,7 @@ from typing import Any
 from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
 from dpexec.viz.measured.causes import ENOUGH, Cause, Split, cause_text, split
 from dpexec.viz.measured.changes import Change, change_of, lone_of, per_step
+from dpexec.viz.measured.circumstances import circumstances, located
 from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
@@ -72,7 +73,7 @@ class Comparison(View):
         names: tuple[str, str] = ("before", "after"),
         steps: tuple[Iterable[int] | None, Iterable[int] | None] = (None, None),
     ) -> None:
-        runs = Schedule(before, steps[0]), Schedule(after, steps[1])
+        runs = self._runs = Schedule(before, steps[0]), Schedule(after, steps[1])
         self.names = names
         self.split: Split = split(runs[0], runs[1])
         self.steps = self.split.before, self.split.after
@@ -226,7 +227,7 @@ class Comparison(View):
         order = "Medians over the steps of each run; what noise does not explain comes first."
         if max(self.split.steps) == 1:
             order = "The largest differences come first."
-        notes = [f"{order} Operators meet by what they make and where."]
+        notes = [order]
         if before:
             change = percent(abs(after / before - 1))
             more = "less" if after < before else "more"
@@ -236,6 +237,8 @@ class Comparison(View):
             noise = low is not None and high is not None and low <= 0 <= high
             doubt = ", which noise may explain" if noise and before != after else ""
             notes.insert(0, f"A step takes {took}{sure_text}{doubt}.")
+        notes[1:1] = circumstances(*self._runs)
+        notes += located(self.causes, self.changes, self._runs)
         if self._between:
             notes.insert(0, self._between)
         if max(run.share for run in self._contention) >= CROWDED:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from dpexec.viz.measured.bodies import Body, bodies_of, inner_slices
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.pages.page_data import RoundsData
 
@@ -23,21 +23,10 @@ def rounds_of(schedule: Schedule) -> dict[str, RoundsData]:
         operator directly in the body, None for one that did not run, and the number of the
         surrounding loop's round. Loops that were not recorded are left out.
     """
-    bodies = {
-        node["id"]: node["body"]
-        for node in (schedule.facts.nodes if schedule.facts else ())
-        if node.get("body")
-    }
+    bodies = bodies_of(schedule)
     if not bodies:
         return {}
-    parts: dict[int, list[Slice]] = {}
-    runs: list[Slice] = []
-    for index in schedule.typical.slices:
-        piece = schedule.by_id[index]
-        if piece.parent is not None and "inside" in piece.event.args:
-            parts.setdefault(piece.parent, []).append(piece)
-        elif piece.event.node in bodies:
-            runs.append(piece)
+    parts, runs = inner_slices(schedule, schedule.typical, bodies)
     made: dict[str, RoundsData] = {}
     for run in runs:
         node = run.event.node
@@ -52,7 +41,7 @@ class _Reader:
 
     Args:
         key: Key of the node.
-        body: Its operators; those of an inner block follow the operator that runs it.
+        body: Its operators.
         parts: By slice, the slices directly inside it, in order of time.
         made: Receives the rounds.
     """
@@ -60,18 +49,11 @@ class _Reader:
     def __init__(
         self,
         key: str,
-        body: Sequence[Mapping[str, Any]],
+        body: Body,
         parts: Mapping[int, Sequence[Slice]],
         made: dict[str, RoundsData],
     ) -> None:
         self.key, self.body, self.parts, self.made = key, body, parts, made
-        depths = [inner["depth"] for inner in body]
-        self.direct: dict[int, list[int]] = {}  # by operator that runs blocks; -1: the node
-        around = [-1]
-        for place, depth in enumerate(depths):
-            del around[depth + 1 :]
-            self.direct.setdefault(around[-1], []).append(place)
-            around.append(place)
 
     def read(self, run: Slice, loop: int, outer: int) -> None:
         """Take one run of a loop.
@@ -81,28 +63,15 @@ class _Reader:
             loop: Position of the loop in the body; -1: the node itself.
             outer: The round of the surrounding loop in which it ran.
         """
-        places = self.direct[loop]
-        names = [self.body[place]["name"] for place in places]
+        places = self.body.direct[loop]
         key = self.key if loop < 0 else f"{self.key}.{loop}"
-        at = len(names)
-        for piece in self.parts.get(run.id, ()):
-            for name in piece.event.name.split("+"):
-                found = _next(names, name, at)
-                if found is None:
-                    found = _next(names, name, 0)
-                    if found is None:
-                        continue  # of another body
-                    rounds = self.made.setdefault(key, {"of": [], "seconds": []})
-                    if len(rounds["of"]) == _MOST:
-                        return
-                    rounds["of"].append(outer)
-                    rounds["seconds"].append([None] * len(names))
-                rounds = self.made[key]
-                rounds["seconds"][-1][found] = piece.event.duration
-                at = found + 1
-                if places[found] in self.direct:
-                    self.read(piece, places[found], len(rounds["of"]) - 1)
-
-
-def _next(names: Sequence[str], name: str, start: int) -> int | None:
-    return next((k for k in range(start, len(names)) if names[k] == name), None)
+        for piece, place, begins in self.body.match(loop, self.parts.get(run.id, ())):
+            rounds = self.made.setdefault(key, {"of": [], "seconds": []})
+            if begins:
+                if len(rounds["of"]) == _MOST:
+                    return
+                rounds["of"].append(outer)
+                rounds["seconds"].append([None] * len(places))
+            rounds["seconds"][-1][places.index(place)] = piece.event.duration
+            if place in self.body.direct:
+                self.read(piece, place, len(rounds["of"]) - 1)

@@ -13,7 +13,7 @@ from dpexec.viz.measured.schedule import Schedule
 
 import dpexec as fluid
 from dpexec import layers
-from tests.viz.traces import event, straggling, task, trace, two_replicas
+from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas
 
 STEPS = 8
 
@@ -72,13 +72,15 @@ def test_known_answers():
     assert causes(before, machine()) == {}
     assert causes(before, machine(mul_grad=(3, 6))) == {
         "mul_grad → w@GRAD": 1.0,  # what the fastest device takes longer
-        "waiting for a straggler": 1.0,
+        "mul_grad → w@GRAD, device 1 alone": 1.0,
     }
-    assert causes(before, machine(mul=(1, 3))) == {"waiting for a straggler": 1.0}
+    assert causes(before, machine(mul=(1, 3))) == {"mul → h, device 1 alone": 1.0}
     assert causes(before, machine(mul=(1.5, 2))) == {
         "mul → h": 0.5,  # device 0 has less to spare, and the step takes as long
-        "waiting for a straggler": -0.5,
+        "waiting for device 1": -0.5,
     }
+    slow = {"mul": (1, 4), "mul_grad": (2, 8), "sgd": (2, 5)}
+    assert causes(before, machine(**slow)) == {"waiting for device 1": 8.5}  # all operators
     assert causes(before, machine(all_reduce=3)) == {"all_reduce": 2.0}
     assert causes(before, machine(delay=2.0)) == {"waiting for the scheduler": 1.5}
     assert causes(before, machine(feed=0.25)) == {"feed and fetch": 0.25}
@@ -100,8 +102,8 @@ def test_one_thread_for_two_devices_is_a_cause_of_its_own():
 
 def test_operators_that_are_new_or_gone_are_causes():
     before, after = machine(), machine(without="mul")
-    assert causes(before, after) == {"gone: mul → h": -1.0, "waiting for a straggler": -1.0}
-    assert causes(after, before) == {"new: mul → h": 1.0, "waiting for a straggler": 1.0}
+    assert causes(before, after) == {"gone: mul → h": -1.0, "mul → h, device 1 alone": -1.0}
+    assert causes(after, before) == {"new: mul → h": 1.0, "mul → h, device 1 alone": 1.0}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -171,6 +173,56 @@ def test_other_programs_fail_no_gate_and_are_named():
     assert any(note.startswith("Threads had no processor for 40% of the time") for note in notes)
 
 
+def test_notes_say_where_a_cause_lies_and_what_else_differs():
+    before = machine()
+    found = compare(before, machine(mul=(1, 3)))
+    said = "mul → h of layer fc_0, made at train.py:3: 3.00 s on device 1, before 2.00 s; 1.00 s on"
+    assert any(note.startswith(said) for note in found.notes)
+    notes = compare(before, fed(machine(threads=1), 4, 12)).notes
+    assert "The runs have other settings: threads 2 → 1." in notes
+    assert "The last batch has 16 rows (4, 12) of x, before 8." in notes
+    assert (
+        "Devices are fed 2, 6 rows of x, before 4, 4." in compare(before, fed(before, 2, 6)).notes
+    )
+
+
+def fed(made, *rows):
+    """The same run with batches of other sizes."""
+    sizes = dict(enumerate(rows))
+    graph = {**made.graph, "vars": [
+        {**var, "shape": [sizes[var["device"]], 4]} if var["name"] == "x" else var
+        for var in made.graph["vars"]
+    ]}  # fmt: skip
+    return replace(made, graph=graph)
+
+
+def looping(rounds, seconds=1.0):
+    """Five steps of a loop with two operators in its body."""
+    graph, events = GraphFile(1), []
+    key, body = "forward_dev0-0", [{"name": "mul", "output": "h", "depth": 0}]
+    graph.task(key, 0, [graph.op("while", 0, ["x"], ["y"])])
+    graph.data["nodes"][0]["body"] = [*body, {"name": "relu", "output": "a", "depth": 0}]
+    for step in range(5):
+        at = 100.0 * step
+        end = at + 1 + rounds * (seconds + 1)
+        events += [task(key, 0, at, end, step=step), event("while", "op", 0, key, at, end, node=0,
+                                                           step=step)]  # fmt: skip
+        for k in range(rounds):
+            begun = at + 1 + k * (seconds + 1)
+            for name, start, stop in (("mul", 0, seconds), ("relu", seconds, seconds + 1)):
+                events.append(event(name, "op", 0, key, begun + start, begun + stop, step=step,
+                                    inside="while"))  # fmt: skip
+    return trace(events, graph)
+
+
+def test_a_loop_that_takes_more_rounds_is_one_cause_and_its_operators_meet():
+    assert causes(looping(2), looping(6)) == {"6 rounds, not 2, of while → y": 8.0}
+    found = compare(looping(2), looping(6))
+    assert not found.only_after and "mul → h in while" in {c.name for c in found.changes}
+    # with as many rounds, an operator of the body is the cause
+    assert causes(looping(3), looping(3, 2.0)) == {"mul → h in while": 3.0}
+
+
 def test_small_causes_of_a_kind_stand_together():
     def many(longer):
         events = []
@@ -202,7 +254,7 @@ def test_what_a_gate_cannot_tell_is_an_error():
 
 def test_pictures_and_pages_hold_the_causes():
     found = compare(machine(), machine(mul_grad=(3, 6)), names=["old", "new"])
-    assert "mul_grad → w@GRAD" in found.svg and "waiting for a straggler" in found.svg
+    assert "mul_grad → w@GRAD" in found.svg and "mul_grad → w@GRAD, device 1 alone" in found.svg
     rows = found.payload()["causes"]
     by_name = {name: (seconds, nodes) for name, seconds, _, _, nodes in rows}
     assert by_name["mul_grad → w@GRAD"] == (pytest.approx(1.0), (1, 3))

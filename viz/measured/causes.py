@@ -10,14 +10,16 @@ is a separate cause. The variation of each cause is estimated by drawing steps r
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from dpexec.viz.measured.gathering import Ends, Gathering
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.step_parts import BEHIND, Behind, Divider, Part, StepParts
+from dpexec.viz.measured.step_parts import BEHIND, Behind, Divider, LateOn, Part, StepParts
 from dpexec.viz.pages.words import PARTS
 
 CauseKind = Literal[
@@ -34,10 +36,16 @@ CauseKind = Literal[
     "unknown",
 ]
 
-_TOGETHER = {"operator": " other operators", "added": " operators", "removed": " operators"}
+_TOGETHER = {
+    "operator": " other operators",
+    "communication": " other collectives",
+    "added": " operators",
+    "removed": " operators",
+}
 _DRAWS = 500
 _SEED = 20160919
 _CLOCK = 1e-9
+_LEAST = 0.01  # of all differences; causes that are smaller stand together
 ENOUGH = 5
 """The least number of steps that allow an estimate of noise."""
 
@@ -121,10 +129,13 @@ class Split:
 
     def largest(self, number: int) -> tuple[Cause, ...]:
         """Return the first causes, then one for the rest of each kind."""
-        shown = list(self.causes[:number])
+        least = _least(self.causes)
+        large = [abs(cause.difference) >= least for cause in self.causes[:number]]
+        shown = [cause for cause, is_large in zip(self.causes, large, strict=False) if is_large]
         rest: dict[CauseKind, list[int]] = {}
-        for place in range(number, len(self.causes)):
-            rest.setdefault(self.causes[place].kind, []).append(place)
+        for place, cause in enumerate(self.causes):
+            if place >= number or not large[place]:
+                rest.setdefault(cause.kind, []).append(place)
         for kind, places in rest.items():
             together = [self.causes[place] for place in places]
             drawn = sum(self._draws[place] for place in places)
@@ -136,7 +147,7 @@ class Split:
             shown.append(
                 Cause(
                     kind,
-                    f"{len(names)}{_TOGETHER.get(kind, ' others')}" if names else "",
+                    f"{len(names)}{_TOGETHER[kind]}" if names and kind in _TOGETHER else "",
                     sum(cause.before for cause in together),
                     sum(cause.after for cause in together),
                     sum(cause.difference for cause in together),
@@ -183,6 +194,11 @@ class _Run:
         total = weights @ self.seconds
         return weights * (np.median(self.seconds[members]) / total if total else 0.0)
 
+    def mean(self, weights: Rows, figures: Sequence[float]) -> float:
+        """The mean of a figure of its steps, weighted as the actual steps are."""
+        whole = float(weights[0].sum())
+        return float(weights[0] @ np.array(figures)) / whole if whole else 0.0
+
     def table(
         self, parts: Sequence[Part], what: Callable[[StepParts], Mapping[Part, float]]
     ) -> Rows:
@@ -218,12 +234,11 @@ def split(before: Schedule, after: Schedule) -> Split:
             one, other = (float(rows[0].sum()) for rows in behind)
             waits.append((Cause(kind, "", one, other, 0.0, None, None), waited))
     count = len(runs[0].steps), len(runs[1].steps)
-    found = []
-    for column, part in enumerate(parts):
-        ends = own[0][0, column], own[1][0, column]
-        found.append((_cause(part, ends, runs, known), differences[:, column]))
+    found = _gathered(parts, own, differences, runs, weights)
     found += waits
-    ordered = sorted(_measured(found, count), key=_rank)
+    measured = _measured(found, count)
+    least = _least(cause for cause, _ in measured)
+    ordered = sorted(measured, key=lambda each: _rank(each[0], least))
     return Split(
         float(medians[0][0]),
         float(medians[1][0]),
@@ -264,19 +279,60 @@ def _longer(behind: Sequence[Rows], unit: Sequence[Rows]) -> tuple[Rows, Rows]:
     return behind[1] - behind[0] - waited, waited.sum(axis=1)
 
 
-def _cause(
-    part: Part,
-    ends: tuple[float, float],
+def _gathered(
+    parts: Sequence[Part],
+    own: Sequence[Rows],
+    differences: Rows,
     runs: tuple[_Run, _Run],
-    known: Sequence[Mapping[Part, None]],
-) -> Cause:
-    kind: CauseKind = part.kind
-    if part.kind in ("operator", "communication") and (part in known[0]) != (part in known[1]):
-        kind = "removed" if part in known[0] else "added"
-    divider = runs[part not in known[0]].divider
-    nodes = tuple(divider.nodes.get(part, ()))
-    before, after = map(float, ends)
-    return Cause(kind, divider.names.get(part, ""), before, after, 0.0, None, None, nodes)
+    weights: Sequence[Rows],
+) -> list[tuple[Cause, Rows]]:
+    """The causes with their differences; what has one cause is put together."""
+    known = [run.known() for run in runs]
+    first = {p: float(differences[0, column]) for column, p in enumerate(parts)}
+    names = {**runs[1].divider.names, **runs[0].divider.names}
+    gathering = Gathering(first, _on_devices(parts, runs), _rounds(runs, weights), names)
+    columns: dict[Part, list[int]] = {}
+    for column, part in enumerate(parts):
+        columns.setdefault(gathering.cause(part), []).append(column)
+    found = []
+    for cause, members in columns.items():
+        here = [any(parts[column] in run for column in members) for run in known]
+        kind: CauseKind = cause.kind
+        if kind in ("operator", "communication") and not all(here):
+            kind = "removed" if here[0] else "added"
+        nodes = runs[not here[0]].divider.nodes
+        made = dict.fromkeys(n for column in members for n in nodes.get(parts[column], ()))
+        before, after = (float(rows[0, members].sum()) for rows in own)
+        name = gathering.names.get(cause, "")
+        one = Cause(kind, name, before, after, 0.0, None, None, tuple(made))
+        found.append((one, differences[:, members].sum(axis=1)))
+    return found
+
+
+def _on_devices(parts: Sequence[Part], runs: tuple[_Run, _Run]) -> dict[Part, Ends]:
+    """For parts of late devices: median seconds of their operator there, so without interrupts."""
+    late = {part: part.key for part in parts if isinstance(part.key, LateOn)}
+    sides = []
+    for run in runs:
+        sides.append(
+            {
+                part: statistics.median(
+                    s.by_device.get(key.what, {}).get(key.device, 0.0) for s in run.steps
+                )
+                for part, key in late.items()
+            }
+        )
+    return {part: (sides[0][part], sides[1][part]) for part in late}
+
+
+def _rounds(runs: tuple[_Run, _Run], weights: Sequence[Rows]) -> dict[Part, Ends]:
+    """By loop: its rounds in a step."""
+    loops = {loop for run in runs for step in run.steps for loop in step.rounds}
+    one, other = (
+        {loop: run.mean(rows, [step.rounds.get(loop, 0.0) for step in run.steps]) for loop in loops}
+        for run, rows in zip(runs, weights, strict=True)
+    )
+    return {loop: (one[loop], other[loop]) for loop in loops}
 
 
 def _measured(
@@ -306,14 +362,20 @@ def _slower(
     return (float(ratio[0]), *_ends(ratio, steps))
 
 
-def _rank(found: tuple[Cause, Any]) -> tuple[bool, float]:
-    return not found[0].is_certain, -abs(found[0].difference)
+def _least(causes: Iterable[Cause]) -> float:
+    """The seconds from which on a cause stands alone."""
+    return _LEAST * sum(abs(cause.difference) for cause in causes)
+
+
+def _rank(cause: Cause, least: float) -> tuple[bool, float]:
+    size = abs(cause.difference)
+    return not (cause.is_certain and size >= least), -size
 
 
 def cause_text(cause: Cause) -> str:
     """Return a cause's name in words."""
     if cause.kind in ("added", "removed"):
         return f"{'new' if cause.kind == 'added' else 'gone'}: {cause.name}"
-    if cause.kind in ("operator", "communication"):
+    if cause.kind in ("operator", "communication", "straggler") and cause.name:
         return cause.name
     return PARTS[cause.kind]

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.viz.measured.bodies import Inside, inner_name, insides_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.units import cut
@@ -103,12 +104,19 @@ def per_step(schedule: Schedule) -> dict[_Key, Times]:
     for step in schedule.counted:
         seen: dict[_Key, int] = {}
         sums: dict[_Key, float] = {}
+        insides = insides_of(schedule, step)
         for index in step.slices:
             piece = schedule.by_id[index]
             if not piece.is_leaf_work:
                 continue
-            key, name = _identity(schedule, piece)
-            if schedule.nodes_of(piece) == ():  # equal names are told apart by their order only
+            inside = insides.places.get(piece.id)
+            if inside is None:
+                key, name = _identity(schedule, piece)
+            else:
+                key, name = _inner(schedule, inside, piece.event.device)
+            if (
+                inside is None and schedule.nodes_of(piece) == ()
+            ):  # equal names are told apart by their order only
                 seen[key] = seen.get(key, 0) + 1
                 key = (*key, seen[key])
             sums[key] = sums.get(key, 0.0) + piece.own
@@ -129,6 +137,13 @@ def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
     if len(nodes) > 1:
         label = f"{event.name} → {label.split(' → ')[-1]}"
     return (event.device, *made), label
+
+
+def _inner(schedule: Schedule, inside: Inside, device: int | None) -> tuple[_Key, str]:
+    """The identity of an operator of a block, the same in all rounds, and its name."""
+    assert schedule.facts is not None
+    around = schedule.facts.signatures[inside.node]
+    return (device, inside.place, *around), inner_name(schedule, inside)
 
 
 def change_of(one: Times, other: Times) -> Change:

@@ -9,15 +9,17 @@ same thread, and time in which an operator waited for Python of another thread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 from dpexec.viz.measured import intervals
 from dpexec.viz.measured.activities import Activities, activities_of, part_of
+from dpexec.viz.measured.bodies import Inside, bodies_of, inner_name, insides_of
 from dpexec.viz.measured.critical_path import Link, path_links
+from dpexec.viz.measured.graph_facts import GraphFacts
 from dpexec.viz.measured.grouping import operator_of
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
@@ -64,12 +66,40 @@ class StepParts:
         own: Seconds on the path by part; with those of `behind` they add up to the step.
         behind: The same for waits, by their kind and the part that was waited for.
         unit: By operator: its seconds on a device, the mean over the devices.
+        by_device: By operator and device: its seconds.
+        rounds: By operator with a block: its rounds on a device, the mean over the devices.
     """
 
     seconds: float
     own: dict[Part, float]
     behind: Mapping[Behind, dict[Part, float]]
     unit: dict[Part, float]
+    by_device: Mapping[Part, Mapping[int, float]]
+    rounds: Mapping[Part, float]
+
+
+class InBlock(NamedTuple):
+    """The identity of an operator of a block.
+
+    Args:
+        around: Identity of the operator of the graph that runs the block.
+        place: Its position in the block.
+    """
+
+    around: Hashable
+    place: int
+
+
+class LateOn(NamedTuple):
+    """Why others wait for a device: what it takes longer for than the fastest device.
+
+    Args:
+        what: The operator's part; None for all of them.
+        device: The device.
+    """
+
+    what: Part | None
+    device: int | None
 
 
 class Divider:
@@ -85,6 +115,7 @@ class Divider:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
+        self._steps = {step.number: step for step in schedule.steps}
         self.names: dict[Part, str] = {}
         self.nodes: dict[Part, dict[int, None]] = {}
         self._parts: dict[tuple[object, ...], Part] = {}
@@ -105,7 +136,7 @@ class Divider:
             one, length = activities.all[at], link.stop - link.start
             late_by = min(max(0.0, link.delay), float(held[at]))
             own[late] += link.delay - late_by
-            part = Part("straggler") if one.waits_for is not None else self.part(one.piece)
+            part = self.part(one.piece) if one.waits_for is None else self._of_others(link)
             waited = intervals.within(threads, link.start, link.stop)
             behind["no_free_thread"][part] += waited
             turn = min(length - waited, float(inside[at]))
@@ -114,10 +145,34 @@ class Divider:
             rest = length - waited - turn
             excess = rest * _excess(spent.get(part, {}), link.device, fastest)
             own[part] += rest - excess
-            own[Part("straggler")] += excess
+            if excess:
+                own[self._late(part, one.piece, link.device)] += excess
         unit = {part: sum(by.values()) / len(by) for part, by in spent.items()}
         waits = {kind: {p: s for p, s in found.items() if s} for kind, found in behind.items()}
-        return StepParts(step.seconds, dict(own), waits, unit)
+        return StepParts(step.seconds, dict(own), waits, unit, spent, self._rounds(step))
+
+    def _of_others(self, link: Link) -> Part:
+        """The part of a wait for a process that is not in the trace."""
+        part = Part("straggler", link.name)
+        self.names[part] = link.name
+        return part
+
+    def _late(self, part: Part, piece: Slice, device: int | None) -> Part:
+        """The part of what a device takes longer for an operator than the fastest one."""
+        late = Part("straggler", LateOn(part, device))
+        nodes = self.schedule.nodes_of(piece) or tuple(self.nodes.get(part, ()))
+        self._name_as(late, self.names[part], nodes)
+        return late
+
+    def _rounds(self, step: Step) -> dict[Part, float]:
+        facts = self.schedule.facts
+        found: dict[Part, list[int]] = {}
+        for node, rounds in insides_of(self.schedule, step).rounds.items():
+            if facts is not None:
+                part = Part("operator", (facts.signatures[node],))
+                self._name_as(part, facts.label(node), (node,))
+                found.setdefault(part, []).append(rounds)
+        return {part: sum(each) / len(each) for part, each in found.items()}
 
     def _spent(
         self, activities: Activities, inside: npt.NDArray[np.float64]
@@ -134,7 +189,7 @@ class Divider:
     def part(self, piece: Slice) -> Part:
         """Return the part of a step that a slice counts for."""
         event = piece.event
-        # A slice that is no operator of the graph counts for the slice around it.
+        # A slice that is no operator of the graph has its place in a block, or none at all.
         alike = (event.kind, event.name, event.node) if event.node is not None else (piece.id,)
         if alike not in self._parts:
             self._parts[alike] = self._made(piece)
@@ -148,6 +203,8 @@ class Divider:
             key: object = operator_of(self.schedule, piece)
             if facts is not None and nodes:
                 key = tuple(facts.signatures[node] for node in nodes)
+            elif facts is not None and (inside := self._inside(piece)) is not None:
+                return self._inner(inside, facts)
             part = Part("operator", key)
             self._name(part, piece, nodes)
             return part
@@ -157,8 +214,23 @@ class Divider:
             return part
         return Part("data" if kind == "data" else "overhead")
 
-    def _name(self, part: Part, piece: Slice, nodes: tuple[int, ...]) -> None:
+    def _inside(self, piece: Slice) -> Inside | None:
+        if not bodies_of(self.schedule):
+            return None
+        step = self._steps[piece.event.step]
+        return insides_of(self.schedule, step).places.get(piece.id)
+
+    def _inner(self, inside: Inside, facts: GraphFacts) -> Part:
+        """The part of an operator of a block; its place in the block tells it from others."""
+        part = Part("operator", InBlock(facts.signatures[inside.node], inside.place))
+        self._name_as(part, inner_name(self.schedule, inside), (inside.node,))
+        return part
+
+    def _name_as(self, part: Part, name: str, nodes: tuple[int, ...]) -> None:
         self.nodes.setdefault(part, {}).update(dict.fromkeys(nodes))
+        self.names.setdefault(part, name)
+
+    def _name(self, part: Part, piece: Slice, nodes: tuple[int, ...]) -> None:
         facts = self.schedule.facts
         name = piece.event.name
         if piece.event.kind == "task" or part.kind == "communication":
@@ -167,7 +239,7 @@ class Divider:
             name = facts.label(nodes[-1])
             if len(nodes) > 1:
                 name = f"{piece.event.name} → {name.split(' → ')[-1]}"
-        self.names.setdefault(part, name)
+        self._name_as(part, name, nodes)
 
 
 def _fastest(spent: dict[Part, dict[int, float]]) -> int | None:

@@ -1,0 +1,140 @@
+"""The operators of blocks: which operator of a loop's body a slice is, and in which round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dpexec.viz.measured.schedule import Schedule, Slice, Step
+
+
+class Body:
+    """The operators of a block and of the blocks within it.
+
+    Args:
+        operators: As in graph files; those of an inner block follow the operator that runs it.
+
+    Attributes:
+        direct: By position of an operator that runs blocks, the positions of those directly in it;
+            -1 stands for the whole.
+    """
+
+    def __init__(self, operators: Sequence[Mapping[str, Any]]) -> None:
+        self.operators = operators
+        self.direct: dict[int, list[int]] = {}
+        around = [-1]
+        for place, inner in enumerate(operators):
+            del around[inner["depth"] + 1 :]
+            self.direct.setdefault(around[-1], []).append(place)
+            around.append(place)
+
+    def match(self, loop: int, pieces: Iterable[Slice]) -> Iterator[tuple[Slice, int, bool]]:
+        """Assign the slices of one run to operators; slices of other bodies are left out.
+
+        Args:
+            loop: Position of the operator that runs the block; -1 stands for the whole.
+            pieces: The slices directly inside of the run, in order of time.
+
+        Yields:
+            A slice, the position of its operator, and whether that begins a round. A slice of
+            several operators comes once for each of them.
+        """
+        places = self.direct.get(loop, [])
+        names = [self.operators[place]["name"] for place in places]
+        at = len(names)
+        for piece in pieces:
+            for name in piece.event.name.split("+"):
+                found = _next(names, name, at)
+                begins = found is None
+                if found is None:
+                    found = _next(names, name, 0)
+                if found is not None:
+                    yield piece, places[found], begins
+                    at = found + 1
+
+
+class Inside(NamedTuple):
+    """The place of a slice in a block.
+
+    Args:
+        node: The operator of the graph that runs the block.
+        place: Position of its operator in the body of that.
+    """
+
+    node: int
+    place: int
+
+
+class Insides:
+    """The slices of a step that are operators of blocks.
+
+    Args:
+        schedule: The trace.
+        step: One of its steps.
+
+    Attributes:
+        places: By slice, its place.
+        rounds: By operator of the graph that runs blocks: how many rounds it ran.
+    """
+
+    def __init__(self, schedule: Schedule, step: Step) -> None:
+        self.places: dict[int, Inside] = {}
+        self.rounds: dict[int, int] = {}
+        bodies = bodies_of(schedule)
+        if not bodies:
+            return
+        self._parts, runs = inner_slices(schedule, step, bodies)
+        for run in runs:
+            node = run.event.node
+            assert node is not None
+            self._read(bodies[node], node, run, -1)
+
+    def _read(self, body: Body, node: int, run: Slice, loop: int) -> None:
+        for piece, place, begins in body.match(loop, self._parts.get(run.id, ())):
+            if begins and loop < 0:
+                self.rounds[node] = self.rounds.get(node, 0) + 1
+            if piece.id not in self.places:
+                self.places[piece.id] = Inside(node, place)
+                if place in body.direct:
+                    self._read(body, node, piece, place)
+
+
+def bodies_of(schedule: Schedule) -> dict[int, Body]:
+    """Return the bodies of a graph's operators that run blocks."""
+    nodes = schedule.facts.nodes if schedule.facts else ()
+    return schedule.once(
+        ("bodies", 0),
+        lambda: {node["id"]: Body(node["body"]) for node in nodes if node.get("body")},
+    )
+
+
+def inner_slices(
+    schedule: Schedule, step: Step, bodies: Mapping[int, Any]
+) -> tuple[dict[int, list[Slice]], list[Slice]]:
+    """Return for a step: by slice, the slices of blocks directly inside it; and runs of bodies."""
+    parts: dict[int, list[Slice]] = {}
+    runs: list[Slice] = []
+    for index in step.slices:
+        piece = schedule.by_id[index]
+        if piece.parent is not None and "inside" in piece.event.args:
+            parts.setdefault(piece.parent, []).append(piece)
+        elif piece.event.node in bodies:
+            runs.append(piece)
+    return parts, runs
+
+
+def insides_of(schedule: Schedule, step: Step) -> Insides:
+    """Return the slices of a step that are operators of blocks; they are found once."""
+    return schedule.once(("insides", step.number), lambda: Insides(schedule, step))
+
+
+def inner_name(schedule: Schedule, inside: Inside) -> str:
+    """Return the name of an operator of a block, with its output and what runs the block."""
+    assert schedule.facts is not None
+    op = bodies_of(schedule)[inside.node].operators[inside.place]
+    made = f" → {op['output']}" if op.get("output") else ""
+    return f"{op['name']}{made} in {schedule.facts.by_id[inside.node]['name']}"
+
+
+def _next(names: Sequence[str], name: str, start: int) -> int | None:
+    return next((k for k in range(start, len(names)) if names[k] == name), None)
