@@ -37,7 +37,7 @@ METHODS_ELSEWHERE = {
 PICTURES = ("dashboard", "viz")
 """Above the engine, the lower one first. Nothing of fluid's surface imports them."""
 
-VIEWS = ("pages", "measured", "advising", "graphs", "live_panels", "tuning")
+VIEWS = ("pages", "measured", "comparing", "advising", "graphs", "live_panels", "tuning")
 """The folders of viz, the lowest first; the calls of users stand above them."""
 
 ENTRY = {"", "__main__", "cli", "commands", "examples", "onnx", "paddle", "sklearn"}

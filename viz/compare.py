@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
-from dpexec.viz.measured.causes import ENOUGH, Cause, Split, cause_text, split
-from dpexec.viz.measured.changes import Change, change_of, lone_of, per_step
-from dpexec.viz.measured.circumstances import circumstances, located
+from dpexec.viz.comparing.causes import ENOUGH, Cause, Split, cause_text, split
+from dpexec.viz.comparing.changes import Change, change_of, lone_of, per_step
+from dpexec.viz.comparing.circumstances import circumstances, located
 from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dpexec.viz.compare import cause_text, compare
+from dpexec.viz.comparing.causes import split
 from dpexec.viz.findings import analyse
-from dpexec.viz.measured.causes import split
 from dpexec.viz.measured.schedule import Schedule
 
 import dpexec as fluid

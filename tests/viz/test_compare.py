@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from dpexec.viz.compare import cause_text, compare
 from dpexec.viz.compare_svg import Bar, render
+from dpexec.viz.comparing.changes import Change
 from dpexec.viz.findings import analyse
-from dpexec.viz.measured.changes import Change
 
 from dpexec.engine.trace import Trace
 from tests.viz.traces import event, straggling, trace, warming_up

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpexec.viz.measured.causes import Cause
-from dpexec.viz.measured.changes import Change
+from dpexec.viz.comparing.causes import Cause
+from dpexec.viz.comparing.changes import Change
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.units import seconds_text
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from dpexec.viz.measured.gathering import Ends, Gathering
+from dpexec.viz.comparing.gathering import Ends, Gathering
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.step_parts import BEHIND, Behind, Divider, LateOn, Part, StepParts
 from dpexec.viz.pages.words import PARTS
