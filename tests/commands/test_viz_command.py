@@ -52,7 +52,7 @@ def test_a_trace_is_printed_with_its_figures(trace_file, capsys):
     code, out, err = run(capsys, trace_file)
     assert (code, err) == (0, "")
     assert "Where the time goes · 3 steps, median 10.0 s" in out
-    assert "device 0: 50% computing, 40% waiting for device 1" in out
+    assert "device 0: 50% computing, 40% waiting for a straggler" in out
     assert "What to change:\n- device 0 waits 30% of the step for device 1" in out
     assert "Time by type · 3 steps" in out and "mul_grad" in out
 
