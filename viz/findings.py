@@ -10,6 +10,7 @@ from typing import Any
 from dpexec.viz.advising.analysis import Analysis, analysis_of
 from dpexec.viz.advising.waits import WORTH_SAYING
 from dpexec.viz.findings_svg import render
+from dpexec.viz.measured.bodies import rounds_text
 from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
@@ -84,6 +85,8 @@ class Findings(View):
         self._crowded = contention(schedule)
         if str(self._crowded):
             self.notes.append(str(self._crowded))
+        if rounds := rounds_text(schedule):
+            self.notes.append(rounds)
         counted_steps = self.analysis.steps[self.analysis.left_out :]
         if meeting(counted_steps) >= _MUCH:
             self.notes.insert(

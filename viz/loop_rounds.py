@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpexec.viz.measured.bodies import Body, bodies_of, inner_slices
+from dpexec.viz.measured.bodies import Body, bodies_of, detailed, inner_slices
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.pages.page_data import RoundsData
 
@@ -12,7 +12,9 @@ _MOST = 1000  # rounds of one loop over all its runs; later ones are left out
 
 
 def rounds_of(schedule: Schedule) -> dict[str, RoundsData]:
-    """Return the rounds of all operators that run blocks, in the typical step.
+    """Return the rounds of all operators that run blocks.
+
+    They are those of the typical step, or of the last one whose rounds were recorded.
 
     Args:
         schedule: A trace.
@@ -26,7 +28,7 @@ def rounds_of(schedule: Schedule) -> dict[str, RoundsData]:
     bodies = bodies_of(schedule)
     if not bodies:
         return {}
-    parts, runs = inner_slices(schedule, schedule.typical, bodies)
+    parts, runs = inner_slices(schedule, detailed(schedule), bodies)
     made: dict[str, RoundsData] = {}
     for run in runs:
         node = run.event.node

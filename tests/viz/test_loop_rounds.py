@@ -1,8 +1,12 @@
 """Rounds of a loop: the round and the operator of the body for each slice."""
 
+import numpy as np
 from dpexec.viz.loop_rounds import rounds_of
+from dpexec.viz.measured.bodies import rounds_text
 from dpexec.viz.measured.schedule import Schedule
 
+import dpexec as fluid
+from dpexec import layers
 from tests.viz.traces import GraphFile, event, task, trace
 
 
@@ -54,3 +58,40 @@ def test_loops_in_loops_have_rounds_of_their_own():
 
 def test_a_loop_of_which_nothing_was_recorded_has_none():
     assert rounds(["mul"], []) == {}
+
+
+def recorded(steps):
+    """A loop of three rounds, recorded."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x = layers.assign(fluid.data("x", [None, 4]))
+        at, end = (layers.fill_constant([1], "int64", number) for number in (0, 3))
+        cond = layers.less_than(at, end)
+        loop = layers.While(cond)
+        with loop.block():
+            layers.assign(layers.tanh(x), x)
+            layers.increment(at, 1, True)
+            layers.less_than(at, end, cond=cond)
+    execution = fluid.ExecutionStrategy()
+    execution.trace = True
+    compiled = fluid.CompiledProgram(main).with_data_parallel(
+        exec_strategy=execution, places=[fluid.CPUPlace()]
+    )
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones([2, 4], np.float32)}
+    with fluid.scope_guard(fluid.Scope()):
+        for _ in range(steps):
+            exe.run(compiled, feed=feed, fetch_list=[x])
+    return Schedule(compiled.trace)
+
+
+def test_only_first_steps_record_rounds_and_a_sentence_says_so():
+    schedule = recorded(7)
+    names = {s.number: [schedule.by_id[i].event.name for i in s.slices] for s in schedule.steps}
+    assert [names[number].count("tanh") for number in range(7)] == [3, 3, 3, 3, 0, 0, 0]
+    assert all("while" in found for found in names.values())
+    [rounds] = rounds_of(schedule).values()  # also where the typical step has none
+    assert len(rounds["of"]) == 3
+    assert rounds_text(schedule).startswith(
+        "Rounds of loops are recorded in steps 0 to 3 alone, since that takes Python: there a while"
+    )
+    assert rounds_text(recorded(3)) == ""

@@ -194,11 +194,6 @@ class _Run:
         total = weights @ self.seconds
         return weights * (np.median(self.seconds[members]) / total if total else 0.0)
 
-    def mean(self, weights: Rows, figures: Sequence[float]) -> float:
-        """The mean of a figure of its steps, weighted as the actual steps are."""
-        whole = float(weights[0].sum())
-        return float(weights[0] @ np.array(figures)) / whole if whole else 0.0
-
     def table(
         self, parts: Sequence[Part], what: Callable[[StepParts], Mapping[Part, float]]
     ) -> Rows:
@@ -234,7 +229,7 @@ def split(before: Schedule, after: Schedule) -> Split:
             one, other = (float(rows[0].sum()) for rows in behind)
             waits.append((Cause(kind, "", one, other, 0.0, None, None), waited))
     count = len(runs[0].steps), len(runs[1].steps)
-    found = _gathered(parts, own, differences, runs, weights)
+    found = _gathered(parts, own, differences, runs)
     found += waits
     measured = _measured(found, count)
     least = _least(cause for cause, _ in measured)
@@ -284,13 +279,13 @@ def _gathered(
     own: Sequence[Rows],
     differences: Rows,
     runs: tuple[_Run, _Run],
-    weights: Sequence[Rows],
 ) -> list[tuple[Cause, Rows]]:
     """The causes with their differences; what has one cause is put together."""
     known = [run.known() for run in runs]
     first = {p: float(differences[0, column]) for column, p in enumerate(parts)}
+    rounds = _rounds(runs)
     names = {**runs[1].divider.names, **runs[0].divider.names}
-    gathering = Gathering(first, _on_devices(parts, runs), _rounds(runs, weights), names)
+    gathering = Gathering(first, _on_devices(parts, runs), rounds, names)
     columns: dict[Part, list[int]] = {}
     for column, part in enumerate(parts):
         columns.setdefault(gathering.cause(part), []).append(column)
@@ -325,14 +320,10 @@ def _on_devices(parts: Sequence[Part], runs: tuple[_Run, _Run]) -> dict[Part, En
     return {part: (sides[0][part], sides[1][part]) for part in late}
 
 
-def _rounds(runs: tuple[_Run, _Run], weights: Sequence[Rows]) -> dict[Part, Ends]:
+def _rounds(runs: tuple[_Run, _Run]) -> dict[Part, Ends]:
     """By loop: its rounds in a step."""
-    loops = {loop for run in runs for step in run.steps for loop in step.rounds}
-    one, other = (
-        {loop: run.mean(rows, [step.rounds.get(loop, 0.0) for step in run.steps]) for loop in loops}
-        for run, rows in zip(runs, weights, strict=True)
-    )
-    return {loop: (one[loop], other[loop]) for loop in loops}
+    one, other = (run.divider.rounds() for run in runs)
+    return {loop: (one[loop], other[loop]) for loop in one if loop in other}
 
 
 def _measured(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
+from dpexec.viz.pages.units import seconds_text
 
 
 class Body:
@@ -126,6 +128,44 @@ def inner_slices(
 def insides_of(schedule: Schedule, step: Step) -> Insides:
     """Return the slices of a step that are operators of blocks; they are found once."""
     return schedule.once(("insides", step.number), lambda: Insides(schedule, step))
+
+
+def detailed(schedule: Schedule) -> Step:
+    """Return the typical step, or if that has no rounds of loops, the last step that has them."""
+    bodies = bodies_of(schedule)
+    if not bodies or inner_slices(schedule, schedule.typical, bodies)[0]:
+        return schedule.typical
+    with_rounds = (s for s in reversed(schedule.steps) if inner_slices(schedule, s, bodies)[0])
+    return next(with_rounds, schedule.typical)
+
+
+def rounds_text(schedule: Schedule) -> str:
+    """Say which steps recorded the rounds of loops, and how much longer that took; "" if all did.
+
+    Without a recording most loops run as one call of machine code, and so they do in other steps.
+    """
+    bodies = bodies_of(schedule)
+    times: dict[str, tuple[list[float], list[float]]] = {}
+    with_rounds: dict[int, None] = {}
+    for step in schedule.steps if bodies else ():
+        parts, runs = inner_slices(schedule, step, bodies)
+        for run in runs:
+            sides = times.setdefault(run.event.name, ([], []))
+            sides[run.id in parts].append(run.event.duration)
+            if run.id in parts:
+                with_rounds[step.number] = None
+    both = {name: sides for name, sides in times.items() if all(sides)}
+    if not both:
+        return ""
+    name = max(both, key=lambda each: sum(both[each][1]))
+    whole, single = map(statistics.median, both[name])
+    first, last = min(with_rounds), max(with_rounds)
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
+    return (
+        f"Rounds of loops are recorded in {steps} alone, since that takes Python: there a "
+        f"{name} takes {seconds_text(single)}, in other steps, as without a recording, "
+        f"{seconds_text(whole)}."
+    )
 
 
 def inner_name(schedule: Schedule, inside: Inside) -> str:

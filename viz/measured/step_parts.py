@@ -67,7 +67,6 @@ class StepParts:
         behind: The same for waits, by their kind and the part that was waited for.
         unit: By operator: its seconds on a device, the mean over the devices.
         by_device: By operator and device: its seconds.
-        rounds: By operator with a block: its rounds on a device, the mean over the devices.
     """
 
     seconds: float
@@ -75,7 +74,6 @@ class StepParts:
     behind: Mapping[Behind, dict[Part, float]]
     unit: dict[Part, float]
     by_device: Mapping[Part, Mapping[int, float]]
-    rounds: Mapping[Part, float]
 
 
 class InBlock(NamedTuple):
@@ -149,7 +147,7 @@ class Divider:
                 own[self._late(part, one.piece, link.device)] += excess
         unit = {part: sum(by.values()) / len(by) for part, by in spent.items()}
         waits = {kind: {p: s for p, s in found.items() if s} for kind, found in behind.items()}
-        return StepParts(step.seconds, dict(own), waits, unit, spent, self._rounds(step))
+        return StepParts(step.seconds, dict(own), waits, unit, spent)
 
     def _of_others(self, link: Link) -> Part:
         """The part of a wait for a process that is not in the trace."""
@@ -164,11 +162,13 @@ class Divider:
         self._name_as(late, self.names[part], nodes)
         return late
 
-    def _rounds(self, step: Step) -> dict[Part, float]:
+    def rounds(self) -> dict[Part, float]:
+        """Return the rounds of every loop, the mean over the steps whose rounds were recorded."""
         facts = self.schedule.facts
         found: dict[Part, list[int]] = {}
-        for node, rounds in insides_of(self.schedule, step).rounds.items():
-            if facts is not None:
+        for step in self.schedule.steps if facts is not None else ():
+            for node, rounds in insides_of(self.schedule, step).rounds.items():
+                assert facts is not None
                 part = Part("operator", (facts.signatures[node],))
                 self._name_as(part, facts.label(node), (node,))
                 found.setdefault(part, []).append(rounds)

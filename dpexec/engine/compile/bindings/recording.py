@@ -6,6 +6,10 @@ other. After a step of Python the clock is read once; the processor time of its 
 before and after it. The difference between both durations is sleep, or waiting for the GIL or a
 core. All times go to one array, which is copied when the step is over. Events are made of the array
 when the trace is read.
+
+Rounds of a loop mostly run as one call of code. To record what they do, they run one by one, which
+takes Python. So only the first steps of a recording do that; later ones have the times that steps
+have without a recording.
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recording"]
 
+_DETAILED = 3  # steps that record the rounds of loops, behind the first one of a recording
+
 
 class Recording:
     """The steps of a binding that note when they ran.
@@ -72,6 +78,8 @@ class Recording:
         self._ran: list[Ran | None] = []
         self._room: CodeNotes | None = None  # for steps of code
         self.began = 0
+        self._begun = 0  # steps of these recorders
+        self._recorders: Sequence[Keeper] = ()
         self.moved: Moved = {}
         at = 0
         self._steps: list[list[Step]] = []
@@ -87,6 +95,7 @@ class Recording:
     def begin(self) -> None:
         """Called when a step begins that runs task by task."""
         self.began = perf_counter_ns()
+        self._begun += 1
 
     def begin_tasks(self) -> None:
         """Called when the step's values have been fed."""
@@ -194,6 +203,8 @@ class Recording:
             recorders: keep the notes.
         """
         self._envs = ()
+        if [*recorders] != [*self._recorders]:
+            self._recorders, self._begun = recorders, 0
         stamps, ran, inner, around = self.noted
         notes = _TaskNotes(self, stamps, ran, inner, around, self.moved)
         for recorder in recorders:
@@ -253,6 +264,8 @@ class Recording:
         """A call of an operator with blocks that notes the times of the operators inside."""
 
         def call(env: Env) -> None:
+            if self._begun > _DETAILED:
+                return step.call(env)  # type: ignore[arg-type]
             thread, inner = threading.get_ident(), self._inner
 
             def note(name: str, start: float, stop: float) -> None:
@@ -261,6 +274,7 @@ class Recording:
             env.record = note
             step.call(env)  # type: ignore[arg-type]
             env.record = None
+            return None
 
         return call
 
