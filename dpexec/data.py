@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.engine.ir.arguments import as_name
+from dpexec.engine.arguments.converted import as_name
 from dpexec.engine.ir.undo import whole
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.dtypes import VarType, dtype_name, to_numpy
 from dpexec.engine.core.errors import see
 from dpexec.engine.core.places import CUDAPlace, Place, cuda_places
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.program import Program, default_main_program
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.strategy.placement import cpu_places

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.dtypes import VarType, dtype_name
 from dpexec.engine.ir import roles
-from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program

@@ -6,6 +6,7 @@ import re
 from typing import Any, cast
 
 from dpexec import core as core  # scripts import it from here, too
+from dpexec.engine.arguments.converted import as_dtype
 from dpexec.engine.core.dtypes import VarType, as_var_type
 from dpexec.engine.core.flags import get_flags, set_flags
 from dpexec.engine.core.places import (
@@ -20,7 +21,6 @@ from dpexec.engine.graph.ir_graph import IrGraph as IrGraph
 from dpexec.engine.graph.nodes import IrNode as IrNode
 from dpexec.engine.graph.nodes import IrOpNode as IrOpNode
 from dpexec.engine.graph.nodes import IrVarNode as IrVarNode
-from dpexec.engine.ir.arguments import as_dtype
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import device_guard, name_scope
 from dpexec.engine.ir.operator import Operator

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.ir.arguments import explained
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 

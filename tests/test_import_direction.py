@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*(ROOT / "dpexec").rglob("*.py"), *(ROOT / "viz").rglob("*.py")])
 
 FLOORS = (
-    *("core", "dask", "formats", "ir", "feeds", "graph", "ops", "kernels"),
+    *("core", "arguments", "dask", "formats", "ir", "feeds", "graph", "ops", "kernels"),
     *("kernels.gpu", "kernels.gpu.generated"),
     *("passes", "passes.prediction", "autodiff", "strategy", "threads", "trace"),
     *("compile.regions", "compile.plans", "compile.bindings"),

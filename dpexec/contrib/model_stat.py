@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.engine.ir.arguments import explained
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 

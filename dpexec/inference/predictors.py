@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.program import Program
 from dpexec.inference.config import AnalysisConfig, NativeConfig
 from dpexec.inference.model import Model, Runner

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.dtypes import ShownByName
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.ir.arguments import explained
 
 __all__ = [
     "PaddleBuf",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
+from dpexec.engine.arguments.converted import as_name
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType, as_var_type
-from dpexec.engine.ir.arguments import as_name
 from dpexec.engine.ir.program import default_main_program, default_startup_program
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.ir.variable import Variable

@@ -8,8 +8,8 @@ from typing import Any
 from dpexec import layers
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
 from dpexec.contrib.mixed_precision.fp16_utils import rewrite_program, update_role_var_grad
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core import unique_name
-from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program, default_main_program, default_startup_program
 from dpexec.engine.ir.variable import Variable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir import roles
-from dpexec.engine.ir.arguments import explained
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpexec.engine.arguments.converted import as_name, as_shape
 from dpexec.engine.core.dtypes import VarType, as_var_type
 from dpexec.engine.core.errors import see
 from dpexec.engine.ir import roles
-from dpexec.engine.ir.arguments import as_name, as_shape
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.undo import note, note_attributes
 from dpexec.engine.ir.variable import Parameter, Variable

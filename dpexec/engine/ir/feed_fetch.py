@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.engine.arguments.explained import explained
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.ir.arguments import explained
 
 if TYPE_CHECKING:
     from dpexec.engine.ir.block import Block

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from dpexec.engine.ir.arguments import UNNAMED, check_types, explain, refuse_misfit
+from dpexec.engine.arguments.explained import UNNAMED, check_types, explain, refuse_misfit
 
 __all__ = ["build_whole", "note", "note_attributes", "whole", "whole_block"]
 

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from dpexec.engine.arguments.converted import (
+    as_dtype,
+    as_flag,
+    as_integer,
+    as_kind,
+    as_name,
+    as_shape,
+)
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.ir.arguments import as_dtype, as_flag, as_integer, as_kind, as_name, as_shape
 from dpexec.engine.ir.arithmetic import Arithmetic
 from dpexec.engine.ir.opdef import Spec
 from dpexec.engine.ir.roles import grad_name

@@ -1,0 +1,1 @@
+"""Arguments of calls: converted as by Paddle, and the wrong one named when a call fails."""
