@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from dpexec.checkpoint.files import Folder, Stored
 from dpexec.checkpoint.state import Trained, Training
+from dpexec.engine.arguments.converted import as_integer
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.version import __version__
@@ -90,7 +91,7 @@ class Checkpoints:
         scope: Scope | None = None,
     ) -> None:
         for name, value in (("every", every), ("keep", keep)):
-            if value < 1:
+            if as_integer(value, name) < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         self._training = Training(executor, main_program, scope)
         self._folder = Folder(dirname)
@@ -153,7 +154,10 @@ class Checkpoints:
             self._begin()
         self._wait()  # memory holds one copy of the state at a time
         about = {"dpexec": __version__, "step": self._done, "extra": extra}
-        json.dumps(extra)
+        try:
+            json.dumps(extra)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"extra takes what JSON can hold: {error}") from error
         stored = self._training.take()
         stored = replace(stored, about={**about, **stored.about})
         self._writing = self._writer.submit(self._write, self._done, stored)

@@ -202,7 +202,8 @@ def _program_file(path: Path, model_file: str | None) -> tuple[Path, str]:
         files = sorted(p.name for p in folder.iterdir())
         raise CommandError(
             f"{folder} has no {name}, the file of a program "
-            f"(there are {', '.join(files[:8]) or 'no files'})"
+            f"(there are {', '.join(files[:8]) or 'no files'}): name it, as with --model-file, and "
+            "all parameters in one file, as with --params-file"
         )
     return folder, name
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.data_feeder import DataFeeder
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.places import Place, transfers
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.reading.prefetch import Prefetch
@@ -74,10 +74,11 @@ def feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:
             f"the generator gave a {type(fields).__name__}"
         )
     if len(fields) != len(names):
-        raise EnforceNotMet(
+        problem = (
             f"a batch must have {len(names)} fields ({', '.join(names)}), but the generator gave "
             f"{len(fields)}"
         )
+        raise see("samples-that-do-not-fit", EnforceNotMet(problem))
     return {name: _tensor(name, value) for name, value in zip(names, fields, strict=True)}
 
 

@@ -308,6 +308,8 @@ def test_arguments_are_checked(tmp_path):
     exe = fluid.Executor(fluid.CPUPlace())
     with pytest.raises(TypeError, match="not JSON serializable"):
         Checkpoints(exe, tmp_path, net().main).save(extra={"reader": object()})
+    with pytest.raises(TypeError, match="every must be an integer"):
+        Checkpoints(exe, tmp_path, every="a")
     with pytest.raises(ValueError, match="every is 0"):
         Checkpoints(exe, tmp_path, every=0)
     with pytest.raises(TypeError, match="Executor or ParallelExecutor"):

@@ -55,7 +55,7 @@ def test_trainers_alone_of_the_environment(environment):
 @pytest.mark.parametrize(
     ("variables", "error", "message"),
     [
-        ({}, KeyError, "PADDLE_PSERVERS_IP_PORT_LIST"),
+        ({}, KeyError, "PADDLE_PSERVERS_IP_PORT_LIST is not set: .* --servers M"),
         ({**TRAINER, "TRAINING_ROLE": "BOSS"}, ValueError, "PSERVER or TRAINER"),
         ({**SERVER, "PADDLE_PORT": "7"}, ValueError, r"127\.0\.0\.1:7, which is none of"),
     ],

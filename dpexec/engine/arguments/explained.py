@@ -53,6 +53,8 @@ def explain(error: Exception, function: Callable[..., Any], args: Any, kwargs: A
     try:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:  # the call itself does not fit, as the error says
+        names = (name for name in inspect.signature(function).parameters if name != "self")
+        error.add_note(f"The arguments are {', '.join(names)}")
         return
     shown = ", ".join(f"{name}={_short(value)}" for name, value in given.items() if name != "self")
     call = f"{function.__qualname__}({shown})"

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dpexec.engine.arguments.converted import as_integer
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.interrupts import Uninterrupted
 from dpexec.engine.executors.dataset_runs import BatchWatcher
@@ -49,6 +50,7 @@ class Epochs:
         after_epoch: called with the number of each epoch that has ended.
 
     Raises:
+        TypeError: ``batch_size`` is no integer, or ``numbers`` neither a number nor numbers.
         ValueError: ``batch_size`` is not positive, or the number of epochs is negative.
     """
 
@@ -60,8 +62,10 @@ class Epochs:
     after_epoch: Callable[[int], object] | None
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
+        if as_integer(self.batch_size, "batch_size") < 1:
             raise ValueError(f"batch_size must be positive, but received {self.batch_size}")
+        if not isinstance(self.numbers, (int, Iterable)):
+            raise TypeError(f"epochs is a number of epochs, or their numbers: not {self.numbers!r}")
         if isinstance(self.numbers, int) and self.numbers < 0:
             raise ValueError(f"epochs must not be negative, but received {self.numbers}")
 

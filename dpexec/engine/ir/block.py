@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.arguments.converted import as_name, as_shape
 from dpexec.engine.core.dtypes import VarType, as_var_type
-from dpexec.engine.core.errors import see
+from dpexec.engine.core.errors import see, similar
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.undo import note, note_attributes
@@ -74,7 +74,8 @@ class Block:
         if not isinstance(name, str):
             raise TypeError(f"var require string as parameter, but get {type(name)} instead.")
         if name not in self.vars:
-            raise ValueError(f"var {name} not in this block")
+            problem = f"var {name} not in this block{similar(name, self.vars)}"
+            raise see("a-name-that-is-not-a-variable-of-the-program", ValueError(problem))
         return self.vars[name]
 
     def _find_var_recursive(self, name: str) -> Variable | None:

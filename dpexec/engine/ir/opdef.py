@@ -17,14 +17,7 @@ from dpexec.engine.core.dtypes import AttrType, VarType
 from dpexec.engine.core.errors import MissingKernelError, see, similar
 from dpexec.engine.core.lod import LOD_SUFFIX
 from dpexec.engine.ir.library import Library, declaring_module
-from dpexec.engine.ir.opfacts import (
-    INHERITED,
-    OpFacts,
-    Passing,
-    RoundValues,
-    Sample,
-    SampleRng,
-)
+from dpexec.engine.ir.opfacts import INHERITED, OpFacts, Passing, RoundValues, Sample, SampleRng
 from dpexec.engine.ir.roles import GRAD_SUFFIX
 from dpexec.engine.ir.signature import (
     RUNTIME_ARGUMENTS,
@@ -35,12 +28,14 @@ from dpexec.engine.ir.signature import (
     attribute_of,
     default_grad_op,
     double_grad_op,
+    inferred_specs,
     keyword_defaults,
     parse_slots,
     passes_on,
     require_defaults,
     required_attributes,
     same_place,
+    settled,
     with_defaults,
     without_sequences,
 )
@@ -147,7 +142,7 @@ class OpDef(OpFacts):
             made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InvalidOp(f"inputs or attributes do not fit: {error}") from error
-        made = made if isinstance(made, tuple) else (made,)
+        made = inferred_specs(made, self.outputs)
         if not self.tells_numbers:  # a rule may return the spec of an input, numbers and all
             made = [s.replace() if isinstance(s, Spec) and s.numbers else s for s in made]
         return {
@@ -324,8 +319,9 @@ def op(
 
     Raises:
         TypeError: there is no such fact.
-        ValueError: a fact has an invalid value, or the type is declared twice. The same
-            declaration may run again, as in a notebook: later programs use the new one.
+        ValueError: a fact has an invalid value, ``same_as`` names no input, or the type is declared
+            twice. The same declaration may run again, as in a notebook: later programs use the new
+            one.
 
     Example:
         >>> from dpexec.extend import op, same_as
@@ -350,7 +346,7 @@ def op(
             inputs=parse_slots(inputs),
             outputs=parse_slots(outputs),
             kernel=kernel,
-            infer=infer,
+            infer=settled(infer, type, inputs),
             attrs=defaults,
             fixed=dict(fixed or {}),
             samples=samples,

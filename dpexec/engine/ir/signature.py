@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.engine.core.dtypes import AttrType
 from dpexec.engine.core.lod import LOD_SUFFIX
 from dpexec.engine.ir.roles import GRAD_SUFFIX
-from dpexec.engine.ir.spec import require
+from dpexec.engine.ir.spec import SameAs, Spec, require
 
 if TYPE_CHECKING:
     from dpexec.engine.ir.operator import Operator
@@ -25,12 +25,14 @@ __all__ = [
     "attribute_of",
     "default_grad_op",
     "double_grad_op",
+    "inferred_specs",
     "keyword_defaults",
     "parse_slots",
     "passes_on",
     "require_defaults",
     "required_attributes",
     "same_place",
+    "settled",
     "with_defaults",
     "without_sequences",
 ]
@@ -74,6 +76,35 @@ def parse_slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
     return tuple(
         Slot(word.rstrip("?[]"), many="[]" in word, optional="?" in word) for word in words
     )
+
+
+def settled(
+    infer: Callable[..., Any] | None, type: str, inputs: str | Sequence[str]
+) -> Callable[..., Any] | None:
+    """The ``infer`` of an operator; that of ``same_as`` finds its input by name.
+
+    Raises:
+        ValueError: the operator has no such input.
+    """
+    if not isinstance(infer, SameAs):
+        return infer
+    return infer.among(type, [slot.name for slot in parse_slots(inputs)])
+
+
+def inferred_specs(made: Any, outputs: Sequence[Slot]) -> tuple[Any, ...]:
+    """What ``infer`` returned, with an item for each output.
+
+    Raises:
+        InvalidOp: it is not that.
+    """
+    items = made if isinstance(made, tuple) else (made,)
+    fits = len(items) == len(outputs) and all(
+        slot.many or item is None or isinstance(item, Spec)
+        for slot, item in zip(outputs, items, strict=True)
+    )
+    names = ", ".join(slot.name for slot in outputs)
+    require(fits, f"infer must return a Spec for each output ({names}), but returned {made!r}")
+    return items
 
 
 def passes_on(target: Callable[..., Any]) -> Callable[[Kernel], Kernel]:

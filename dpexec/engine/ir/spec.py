@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,16 @@ from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.sizes import Size
 
-__all__ = ["InvalidOp", "Spec", "array_spec", "dims_match", "merge_dim", "require", "same_as"]
+__all__ = [
+    "InvalidOp",
+    "SameAs",
+    "Spec",
+    "array_spec",
+    "dims_match",
+    "merge_dim",
+    "require",
+    "same_as",
+]
 
 
 class InvalidOp(EnforceNotMet):
@@ -129,13 +138,14 @@ def merge_dim(a: int, b: int) -> int:
 
 
 def same_as(slot: str) -> Callable[..., Spec]:
-    """Make an ``infer`` for operators whose one output has shape and type of their first input.
+    """Make an ``infer`` for operators whose one output has shape and type of an input.
 
     Args:
         slot: name of that input's slot.
 
     Returns:
-        A function for the argument ``infer`` of :func:`op`.
+        A function for the argument ``infer`` of :func:`op`, which raises a ValueError if the
+        operator has no such input. Alone it takes the first of its arguments.
 
     Example:
         >>> from dpexec.extend import Spec, same_as
@@ -143,9 +153,34 @@ def same_as(slot: str) -> Callable[..., Spec]:
         >>> str(infer(Spec((3, 4))))
         'float32[3, 4]'
     """
+    return SameAs(slot, 0)
 
-    def infer(first: Spec, *_: Spec | None) -> Spec:
-        return first
 
-    infer.__doc__ = f"The output is like {slot}."
-    return infer
+class SameAs:
+    """What :func:`same_as` makes: the spec of an input.
+
+    Args:
+        slot: name of the input's slot.
+        position: its place among the inputs.
+    """
+
+    def __init__(self, slot: str, position: int) -> None:
+        self._slot, self._position = slot, position
+        self.__doc__ = f"The output is like {slot}."
+
+    def __call__(self, *specs: Spec) -> Spec:
+        """The spec of the input."""
+        return specs[self._position]
+
+    def among(self, type: str, slots: Sequence[str]) -> SameAs:
+        """The same for an operator with these inputs.
+
+        Raises:
+            ValueError: there is no such input.
+        """
+        if self._slot not in slots:
+            raise ValueError(
+                f"operator {type} has no input {self._slot!r}, which same_as names: "
+                f"its inputs are {', '.join(slots)}"
+            )
+        return SameAs(self._slot, slots.index(self._slot))

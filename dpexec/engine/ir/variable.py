@@ -16,6 +16,7 @@ from dpexec.engine.arguments.converted import (
 )
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.errors import see
 from dpexec.engine.ir.arithmetic import Arithmetic
 from dpexec.engine.ir.opdef import Spec
 from dpexec.engine.ir.roles import grad_name
@@ -31,13 +32,26 @@ __all__ = ["Parameter", "Variable"]
 
 def _dynamic_only(name: str) -> Any:
     def method(self: Variable, *_: Any, **__: Any) -> Any:
-        raise AssertionError(
+        problem = (
             f"Variable {self.name}: {name}() works on values, but a program only describes the "
             "computation; fetch the variable with Executor.run instead"
         )
+        raise see("a-variable-that-is-used-as-a-value", AssertionError(problem))
 
     method.__name__ = name
     method.__doc__ = "Not available in a program; raises AssertionError as in fluid."
+    return method
+
+
+def _no_number(kind: str) -> Any:
+    def method(self: Variable, *_: Any, **__: Any) -> Any:
+        problem = (
+            f"Variable {self.name} is no {kind}: it has a value only while its program runs; fetch "
+            "it with Executor.run instead"
+        )
+        raise see("a-variable-that-is-used-as-a-value", TypeError(problem))
+
+    method.__doc__ = "Not available: raises TypeError."
     return method
 
 
@@ -179,6 +193,8 @@ class Variable(Arithmetic):
     clear_gradient = _dynamic_only("clear_gradient")
     detach = _dynamic_only("detach")
     set_value = _dynamic_only("set_value")
+    __float__, __int__ = _no_number("float"), _no_number("int")
+    __array__ = _no_number("array")
 
     def __str__(self) -> str:
         return self.to_string()

@@ -313,6 +313,10 @@ def test_what_cannot_run():
     training = Training()
     with pytest.raises(ValueError, match="batch_size must be positive, but received 0"):
         training.on(frame(), batch_size=0)
+    with pytest.raises(TypeError, match="batch_size must be an integer of 64 bits"):
+        training.on(frame(), batch_size="64")
+    with pytest.raises(TypeError, match=r"epochs is a number of epochs.* not 0\.5"):
+        training.on(frame(), epochs=0.5)
     with pytest.raises(ValueError, match="epochs must not be negative, but received -1"):
         training.on(frame(), epochs=-1)
     with pytest.raises(ValueError, match=r"shuffle is a number of partitions.* received -2"):

@@ -209,6 +209,12 @@ def test_errors_of_checks_keep_their_words_and_name_the_call():
     assert error.value.__notes__ == ["The call was transpose(x=x float32[-1, 2, 4], perm=[1, 0])"]
 
 
+def test_arguments_that_a_layer_lacks_are_followed_by_those_that_it_has(x):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'units'") as error:
+        layers.fc(x, units=3)
+    assert error.value.__notes__[0].startswith("The arguments are input, size, num_flatten_dims,")
+
+
 def test_errors_of_functions_that_layers_call_are_left_alone(x):
     def body(i):
         return [()[0]]

@@ -238,6 +238,7 @@ def _results(targets: list[list[str]], many: list[bool]) -> Callable[[Env, Any],
 
         def store_each(env: Env, results: Any) -> None:
             values = results if isinstance(results, tuple) else (results,)
+            _check_number(values, flat)
             for name, item in zip(flat, values, strict=True):
                 if name and item is not None:
                     env[name] = item
@@ -246,9 +247,18 @@ def _results(targets: list[list[str]], many: list[bool]) -> Callable[[Env, Any],
 
     def store(env: Env, results: Any) -> None:
         values = results if isinstance(results, tuple) else (results,)
+        _check_number(values, targets)
         for names, is_many, value in zip(targets, many, values, strict=True):
             for name, item in zip(names, value if is_many else (value,), strict=False):
                 if _wanted(name) and item is not None:
                     env[name] = item
 
     return store
+
+
+def _check_number(values: tuple[Any, ...], targets: Sequence[Any]) -> None:
+    if len(values) != len(targets):
+        raise ValueError(
+            f"its kernel must return {len(targets)} results, one for each output, but returned "
+            f"{len(values)}; the outputs of a gradient are all inputs, unless outputs= names others"
+        )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 
 __all__ = [
     "PaddleCloudRoleMaker",
@@ -189,25 +189,28 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     def _read_trainer(self) -> None:
         role = os.environ.get("PADDLE_TRAINING_ROLE", "TRAINER")
         if role != "TRAINER":
-            raise AssertionError(f"PADDLE_TRAINING_ROLE is {role}, but there are only trainers")
+            raise AssertionError(
+                f"PADDLE_TRAINING_ROLE is {role}, but is_collective=True: there are only trainers"
+            )
         endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS")
         if endpoints is None:
-            raise AssertionError(
+            problem = (
                 "can't find PADDLE_TRAINER_ENDPOINTS in the environment: start the script with "
                 "dpexec run SCRIPT --trainers N, which sets it"
             )
+            raise see("a-role-that-the-environment-does-not-tell", AssertionError(problem))
         self._current_id = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
         self._worker_endpoints = endpoints.split(",")
         self._worker_num = len(self._worker_endpoints)
 
     def _read_role(self) -> None:
-        self._server_endpoints = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
-        self._worker_num = int(os.environ["PADDLE_TRAINERS_NUM"])
-        role = os.environ["TRAINING_ROLE"]
+        self._server_endpoints = _told("PADDLE_PSERVERS_IP_PORT_LIST").split(",")
+        self._worker_num = int(_told("PADDLE_TRAINERS_NUM"))
+        role = _told("TRAINING_ROLE")
         if role == "TRAINER":
-            self._role, self._current_id = Role.WORKER, int(os.environ["PADDLE_TRAINER_ID"])
+            self._role, self._current_id = Role.WORKER, int(_told("PADDLE_TRAINER_ID"))
         elif role == "PSERVER":
-            endpoint = f"{os.environ['POD_IP']}:{os.environ['PADDLE_PORT']}"
+            endpoint = f"{_told('POD_IP')}:{_told('PADDLE_PORT')}"
             if endpoint not in self._server_endpoints:
                 raise ValueError(
                     f"POD_IP and PADDLE_PORT are {endpoint}, which is none of "
@@ -217,6 +220,17 @@ class PaddleCloudRoleMaker(RoleMakerBase):
             self._current_id = self._server_endpoints.index(endpoint)
         else:
             raise ValueError(f"TRAINING_ROLE must be PSERVER or TRAINER, but it is {role}")
+
+
+def _told(name: str) -> str:
+    """A variable of the environment."""
+    if name not in os.environ:
+        problem = (
+            f"{name} is not set: start the script with dpexec run SCRIPT --trainers N --servers M, "
+            "which sets it"
+        )
+        raise see("a-role-that-the-environment-does-not-tell", KeyError(problem))
+    return os.environ[name]
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
