@@ -1,6 +1,7 @@
 """On a cluster with TLS all connections of dpexec are encrypted."""
 
 import gc
+import logging
 
 import pytest
 
@@ -32,9 +33,13 @@ def client(tmp_path_factory):
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])
-def test_same_bits(client, expected, collectives):
+def test_same_bits(client, expected, collectives, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING, "dpexec")
+    monkeypatch.setattr(rendezvous, "host_id", lambda: "")  # the client is on another host, too
     run = train(*NETS["mlp"](), 2, scheduler=client, collectives=collectives)
     assert all(address.startswith("tls://") for address in client.nthreads())
     assert_same_bits(run, expected("mlp", 2))
     found = set().union(*client.run(sockets_of_gangs).values())
     assert found == ({"SSLSocket"} if collectives == "gang" else set())
+    assert sockets_of_gangs() == found
+    assert not caplog.messages

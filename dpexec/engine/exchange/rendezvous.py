@@ -27,7 +27,8 @@ from dpexec.engine.exchange.wire import GangError
 
 __all__ = ["CLIENT", "Door", "Gpu", "Member", "Visitor", "host_id"]
 
-_SCHEMES = ("tcp", "tls", "ucx", "ucxx")  # UCX knows hosts by their address, too
+_SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "ucxx")  # UCX knows hosts by their address, too
+_ENCRYPTED = ("tls", "wss")
 _LOOK = 0.02  # seconds between looks at whether the gang is given up
 
 
@@ -77,7 +78,7 @@ class Member:
 
         Args:
             host: id of this process's host, see :func:`host_id`.
-            security: a ``distributed.Security``.
+            security: a ``distributed.Security``; None: nothing will be sent, not even keys.
             role: the role of this process in ``security``.
             timeout: seconds.
 
@@ -106,7 +107,7 @@ def host_id() -> str:
 
 
 def _encrypts(address: str) -> bool:
-    return address.startswith("tls:")
+    return urlsplit(address).scheme in _ENCRYPTED
 
 
 class Door:
@@ -114,7 +115,7 @@ class Door:
 
     Args:
         address: address of this process's dask worker, or the address at which it listens itself.
-        security: a ``distributed.Security``, which encrypts if the address begins with ``tls``.
+        security: a ``distributed.Security``, which encrypts if the address begins with ``tls`` or ``wss``.
         secret: of the run.
         at: the addresses that the others expect; None: any free ones.
 
@@ -244,13 +245,15 @@ class Visitor:
     def why_not(self, members: Sequence[Member], limit: float) -> str:
         """The first member that cannot be reached, and why; empty if all can be reached.
 
+        Nobody answers yet, so this does not wait for an agreement on keys.
+
         Args:
             members: the members, whose doors are open.
             limit: seconds for each.
         """
         for member in members:
             try:
-                member.connect(*self._me, limit).close()
+                member.connect(self._me[0], None, self._me[2], limit).close()
             except (OSError, GangError) as error:
                 return f"{member.name}: {error}"
         return ""
