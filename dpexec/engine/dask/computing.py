@@ -23,6 +23,7 @@ from distributed.client import futures_of
 
 from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.dask.blocks import brought, computed_with
+from dpexec.engine.dask.fitness import fitting
 from dpexec.engine.dask.plugins import introduce
 from dpexec.engine.dask.reach import awaited, let_go
 
@@ -59,6 +60,7 @@ class Computing:
     ) -> None:
         self._contact, self._parts, self._steps = contact, parts, steps
         self._workers: list[str] = []
+        self._others = 0  # workers that have no dpexec
         self._silent: dict[str, str] = {}
         self._pinned: set[str] = set()  # who has to be there
         self._made: list[Any] = []
@@ -78,7 +80,9 @@ class Computing:
         introduce(self._contact.client, self._contact.limit)
         in_vain = forgotten = 0
         while True:
-            self._workers = self._contact.workers()
+            there = self._contact.workers()
+            self._workers = fitting(self._contact, there)
+            self._others = len(there) - len(self._workers)
             known, self._pinned, self._made, self._brought = self._known(), set(), [], {}
             try:
                 found, why = self._attempt()
@@ -162,7 +166,8 @@ class Computing:
         Blocks share data, so all go to the same workers, if some can compute them.
         """
         everywhere: dict[tuple[str, ...], Sequence[int]] = {(): range(len(blocks))}
-        if not (self._silent or self._contact.reachability.among(self._workers)):
+        apart = self._contact.reachability.among(self._workers)
+        if not (self._silent or self._others or apart):
             return everywhere
         needed = [_futures_of(block) for block in blocks]
         held = self._contact.holders([future for futures in needed for future in futures])

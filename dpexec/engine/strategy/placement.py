@@ -236,18 +236,20 @@ def workers_of(client: Any) -> list[str]:
 
     Raises:
         RuntimeError: there are no workers, or the scheduler does not answer.
-        ClusterError: no worker fulfils the restrictions of ``dask.annotate``.
+        ClusterError: no worker fulfils the restrictions of ``dask.annotate``, or none has dpexec.
     """
     from dpexec.engine.dask.annotations import those_wanted, wanted_here
+    from dpexec.engine.dask.fitness import fitting
     from dpexec.engine.dask.waiting import Contact  # distributed loads with a client only
 
-    addresses = Contact(client, float(ExecutionStrategy.collective_timeout.default)).workers()
+    contact = Contact(client, float(ExecutionStrategy.collective_timeout.default))
+    addresses = contact.workers()
     if not addresses:
         raise RuntimeError(
             f"the cluster of {client} has no workers, so the number of replicas is not known: "
             "call client.wait_for_workers(n) first, or say how many places there are"
         )
-    return those_wanted(client, wanted_here(), addresses)
+    return those_wanted(client, wanted_here(), fitting(contact, addresses))
 
 
 def place_replicas(count: int, workers: Sequence[str]) -> list[str]:

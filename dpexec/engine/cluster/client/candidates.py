@@ -15,6 +15,7 @@ from typing import Any
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.core.errors import ClusterError
 from dpexec.engine.dask.annotations import ANYWHERE, of_ours, those_wanted, wanted_here
+from dpexec.engine.dask.fitness import misfits, nobody_fits
 from dpexec.engine.dask.waiting import Contact
 
 __all__ = ["Candidates"]
@@ -36,7 +37,7 @@ class Candidates:
 
     def __init__(self, contact: Contact) -> None:
         self._contact, self._reach = contact, contact.reachability
-        self._unfit: set[str] = set()
+        self._refused: dict[str, str] = {}
         self._left_out: dict[str, Any] = {}
         """By worker, a future that ends when it may be a candidate again."""
         self._homes: Sequence[str] = ()
@@ -83,11 +84,14 @@ class Candidates:
         future = self._rehearsals.get(worker)
         return worker in self._rehearsals and (future is None or future.done())
 
-    def living(self) -> list[str]:
+    def living(self, begins: bool = False) -> list[str]:
         """The workers that answer, also those that are not wanted: they may have state.
 
+        Args:
+            begins: whether there is no state yet; then nobody waits if no worker can take any.
+
         Raises:
-            ClusterError: no wanted worker has come within the limit.
+            ClusterError: no wanted worker has come within the limit, or none can take replicas.
         """
         deadline = time.monotonic() + self._contact.limit
         while True:
@@ -96,7 +100,10 @@ class Candidates:
             known = self._rehearsals or dict.fromkeys(there)  # the first workers load together
             self._rehearsals = {w: future for w, future in known.items() if w in there}
             self.looked = time.monotonic()
-            living = [w for w in there if w not in self._left_out and w not in self._unfit]
+            unfit = self._refused | misfits(self._contact, there)
+            living = [w for w in there if w not in self._left_out and w not in unfit]
+            if begins and there and unfit.keys() >= set(there):
+                raise nobody_fits({worker: unfit[worker] for worker in there})
             why = f"the cluster of {self._contact.client} has no workers"
             try:
                 self._fit = frozenset(those_wanted(self._contact.client, self._wanted, living))
@@ -119,9 +126,15 @@ class Candidates:
                 if not all(self._reach.between(worker, home) for home in self._homes):
                     self._left_out[worker] = self._contact.check_later([worker, *self._homes])
 
-    def refuse(self, worker: str) -> None:
-        """Never use a worker again, as it cannot take replicas."""
-        self._unfit.add(worker)
+    def refuse(self, worker: str, why: str) -> None:
+        """Never use a worker again, as it cannot take replicas.
+
+        Args:
+            worker: its address.
+            why: the reason, in words.
+        """
+        self._refused[worker] = why
+        _logger.warning("worker %s %s", worker, why)
 
     def leave_out(self, lost: Collection[str]) -> None:
         """Leave out lost workers until they answer; the scheduler may still list them."""

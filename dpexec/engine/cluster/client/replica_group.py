@@ -248,7 +248,7 @@ class ReplicaGroup:
         """
         self._candidates.want()
         for left in reversed(range(ATTEMPTS)):
-            self.homes = self._candidates.homes(self.homes, self._candidates.living())
+            self.homes = self._candidates.homes(self.homes, self._candidates.living(begins=True))
             try:
                 self._make_room(self.homes.workers, self.complete)
                 break
@@ -261,32 +261,31 @@ class ReplicaGroup:
         tell_homes(self._contact.client, self.epoch.token, self.homes.workers)
 
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
-        args = cluster_state.setup, step, self._spec, list(self.homes.workers)
-        futures = [self._submit(worker, *args) for worker in homes]
-        if not self._contact.ended(futures, _IMPORT):  # or others' tasks have all threads
-            self._contact.reach(hold_until_closed, homes=homes, what="to make room for replicas")
-        self._contact.gather(futures, homes, "to make room for replicas")
-
-    def _welcome(self, worker: str, devices: Sequence[int], step: int) -> None:
-        """Make room on a worker that has joined.
+        """Let workers make what replicas need.
 
         Raises:
-            WorkerLostError: it cannot take replicas, for example as it lacks a package.
+            WorkerLostError: some are gone, or cannot take replicas, as they lack a package.
         """
+        args = cluster_state.setup, step, self._spec, list(self.homes.workers)
+        futures = {worker: self._submit(worker, *args) for worker in homes}
+        if not self._contact.ended([*futures.values()], _IMPORT):  # or others have all threads
+            self._contact.reach(hold_until_closed, homes=homes, what="to make room for replicas")
         try:
-            self._make_room({worker: devices}, step)
+            self._contact.gather([*futures.values()], homes, "to make room for replicas")
         except ClusterError:
             raise
         except Exception as error:
-            self._candidates.refuse(worker)
             why = f"cannot take replicas ({type(error).__name__}: {error})"
-            _logger.warning("worker %s %s", worker, why)
-            raise WorkerLostError(f"worker {worker} {why}", {worker: why}) from error
+            failed = [w for w, future in futures.items() if future.status == "error"]
+            for worker in failed:
+                self._candidates.refuse(worker, why)
+            told = f"{', '.join(f'worker {worker}' for worker in failed)} {why}"
+            raise WorkerLostError(told, dict.fromkeys(failed, why)) from error
 
     def _move(self, homes: HomeTable, held: Mapping[str, Held], step: int) -> None:
         """Bring all state to its homes and mirrors."""
         for worker in homes.workers.keys() - held.keys():
-            self._welcome(worker, homes.workers[worker], step)
+            self._make_room({worker: homes.workers[worker]}, step)
         everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
         moved = {}
         for worker, devices in homes.workers.items():

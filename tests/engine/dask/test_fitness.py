@@ -1,0 +1,73 @@
+"""Workers without dpexec, or with another, get no replicas, and are named."""
+
+import numpy as np
+import pytest
+
+from dpexec.engine.core.errors import ClusterError
+from dpexec.engine.core.version import __version__
+from dpexec.engine.dask import fitness
+from dpexec.engine.dask.fitness import fitting, misfits
+from dpexec.engine.dask.installed import installed
+
+
+class _Client:
+    """Has the scheduler of an address."""
+
+    def __init__(self, scheduler):
+        self.scheduler, self._run_on_scheduler = self, None
+        self.address, self._installed = "tcp://s:8786", scheduler
+
+    def sync(self, *_, **__):
+        return self._installed
+
+
+class _Contact:
+    """Has workers that say what they have."""
+
+    limit = 1.0
+
+    def __init__(self, scheduler=None, **workers):
+        here = installed()
+        self.client = _Client(here | (scheduler or {}))
+        self._answers = {worker: here | told for worker, told in workers.items()}
+        self.asked = []
+
+    def reach(self, function, text, homes, what):
+        self.asked += homes
+        return {worker: self._answers[worker] for worker in homes}, {}
+
+
+def test_a_process_without_dpexec_can_say_what_it_has():
+    found = eval(fitness._question())
+    assert found == installed()
+    assert (found["dpexec"], found["numpy"]) == (__version__, np.__version__)
+
+
+def test_workers_with_other_packages_are_named(caplog):
+    older, none = {"dpexec": "0.1.0"}, {"dpexec": ""}
+    contact = _Contact(a={}, b=older, c=none, d={"numpy": "1.0", "numba": "", "python": "3.2.1"})
+    found = misfits(contact, ["a", "b", "c", "d"])
+    assert found == {
+        "b": f"has dpexec 0.1.0; install the client's there, dpexec {__version__}, and start it "
+        "again",
+        "c": f"has no dpexec; install the client's there, dpexec {__version__}, and start it again",
+    }
+    assert len(caplog.messages) == 3
+    here = installed()
+    told = f"worker d has python 3.2.1 (the client {here['python']}), numpy 1.0 (the client "
+    assert told in caplog.messages[2]
+    assert "no numba" in caplog.messages[2] or not here["numba"]
+    assert fitting(contact, ["a", "b", "c", "d"]) == ["a", "d"]
+    assert contact.asked == ["a", "b", "c", "d", "b", "c"]  # they may have been started again
+    assert len(caplog.messages) == 3
+
+
+def test_nobody_fits():
+    contact = _Contact(a={"dpexec": ""})
+    with pytest.raises(ClusterError, match="no worker can take replicas: worker a has no dpexec;"):
+        fitting(contact, ["a"])
+
+
+def test_a_scheduler_without_dpexec_is_named():
+    with pytest.raises(ClusterError, match=r"the scheduler tcp://s:8786 has no dpexec; install"):
+        misfits(_Contact({"dpexec": ""}, a={}), ["a"])
