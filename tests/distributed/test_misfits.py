@@ -38,7 +38,7 @@ def test_a_worker_that_lacks_a_package_gets_no_replicas(pair, expected, caplog):
 def test_all_workers_lack_a_package(pair):
     pair.run(_let, True)
     try:
-        with pytest.raises(ClusterError, match="no worker can take replicas: worker tcp:.*fsspec"):
+        with pytest.raises(ClusterError, match=r"no worker can take replicas: worker tcp:.*fsspec"):
             train(*NETS["mlp"](), 2, scheduler=pair)
     finally:
         pair.run(_let, False)

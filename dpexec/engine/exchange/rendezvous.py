@@ -115,7 +115,7 @@ class Door:
 
     Args:
         address: address of this process's dask worker, or the address at which it listens itself.
-        security: a ``distributed.Security``, which encrypts if the address begins with ``tls`` or ``wss``.
+        security: a ``distributed.Security``, which encrypts for addresses of ``tls`` and ``wss``.
         secret: of the run.
         at: the addresses that the others expect; None: any free ones.
 
