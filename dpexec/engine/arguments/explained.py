@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.errors import EnforceNotMet, see
 
 __all__ = ["UNNAMED", "check_types", "explain", "explained", "refuse_misfit"]
@@ -108,7 +109,7 @@ def check_types(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
     Raises:
         TypeError: an argument has another type.
     """
-    refuse_misfit(function, inspect.signature(function).bind(*args, **kwargs).arguments)
+    refuse_misfit(function, _arguments_of(function)[0].bind(*args, **kwargs).arguments)
 
 
 def refuse_misfit(
@@ -124,12 +125,10 @@ def refuse_misfit(
     Raises:
         TypeError: there is such an argument.
     """
-    namespace = vars(builtins) | getattr(inspect.unwrap(function), "__globals__", {})
-    for name, parameter in inspect.signature(function).parameters.items():
-        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if several or name not in given or given[name] is parameter.default:
+    for name, (default, wanted) in _arguments_of(function)[1].items():
+        if name not in given or given[name] is default:
             continue
-        wanted, value = _evaluated(parameter.annotation, namespace), given[name]
+        value = given[name]
         if not _fits(value, wanted):
             made = function.__name__ == "__init__" and "self" in given
             called = type(given["self"]).__name__ if made else function.__qualname__
@@ -138,6 +137,21 @@ def refuse_misfit(
                 f"but received {type(value).__name__} ({' '.join(repr(value).split()):.80})"
             )
             raise see("a-layer-that-takes-another-type", TypeError(problem)) from error
+
+
+@functools.lru_cache(limit_of("arguments of functions"))
+def _arguments_of(
+    function: Callable[..., Any],
+) -> tuple[inspect.Signature, dict[str, tuple[Any, Any]]]:
+    """A function's signature, and per argument, but for ``*`` and ``**``, its default and type."""
+    signature = inspect.signature(function)
+    namespace = vars(builtins) | getattr(inspect.unwrap(function), "__globals__", {})
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return signature, {
+        name: (parameter.default, _evaluated(parameter.annotation, namespace))
+        for name, parameter in signature.parameters.items()
+        if parameter.kind not in several
+    }
 
 
 def _evaluated(annotation: Any, namespace: Mapping[str, Any]) -> Any:

@@ -29,6 +29,7 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
+    "arguments of functions": Limit(512, "function, such as the constructor of an optimizer"),
     "bindings": Limit(64, "plan, shapes and types of feeds and variables, flags"),
     "bindings on workers": Limit(64, "binding"),
     "bindings with plain sizes": Limit(16, "numbers of rows, of one family"),
