@@ -149,6 +149,16 @@ def test_nodes_of_every_level_are_drawn_with_the_one_that_leads_to_an_item():
     assert (label == [[1], [0]]).all() and mask[:2, :, 0].tolist() == [[1, 1, 1], [0, 0, 0]]
 
 
+def test_levels_of_trees_are_named_and_checked_as_in_paddle():
+    items = fluid.data("items", [None, 1], "int64")
+    drawn, labels, mask = contrib.tdm_sampler(items, [0, 1], [2, 3], 4)
+    names = [[part.name for part in parts] for parts in (drawn, labels, mask)]
+    numbers = [[int(name.split(".")[0].split("_")[1]) for name in row] for row in names]
+    assert numbers == [[0, 3], [1, 4], [2, 5]]
+    with pytest.raises(ValueError, match=r"level 1 .* neg_samples_num_list has 3 .* 3"):
+        contrib.tdm_sampler(items, [0, 3], [2, 3], 4)
+
+
 def test_figures_of_click_through_rates_add_up_over_batches():
     rates, clicks = fluid.data("rates", [None, 1]), fluid.data("clicks", [None, 1])
     sums = contrib.ctr_metric_bundle(rates, clicks)

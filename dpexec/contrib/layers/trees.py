@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpexec.checks import check_type
@@ -154,7 +154,7 @@ def tdm_sampler(
         ``tdm_sampler``.
 
     Raises:
-        ValueError: the lists have different lengths.
+        ValueError: the lists have different lengths, or a level has too few nodes to draw from.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -180,6 +180,14 @@ def tdm_sampler(
             "neg_samples_num_list and layer_node_num_list must have an entry for every level, but "
             f"have {len(neg_samples_num_list)} and {len(layer_node_num_list)}"
         )
+    for level, (drawn, count) in enumerate(
+        zip(neg_samples_num_list, layer_node_num_list, strict=True)
+    ):
+        if drawn >= count:
+            raise ValueError(
+                f"fewer nodes than level {level} has must be drawn from it, but "
+                f"neg_samples_num_list has {drawn} there, layer_node_num_list {count}"
+            )
     offsets = list(itertools.accumulate(layer_node_num_list, initial=0))
     shapes = ([leaf_node_num, len(layer_node_num_list)], [offsets[-1], 1])
     travel, layer = (
@@ -199,15 +207,17 @@ def tdm_sampler(
     if not output_list:
         return outputs["Out"], outputs["Labels"], outputs["Mask"]
     widths = [count + output_positive for count in neg_samples_num_list]
-    nodes, labels, mask = (_by_level(made, widths) for made in outputs.values())
+    made = [outputs[name] for name in ("Out", "Labels", "Mask")]
+    levels = zip(*_by_level(made, widths), strict=True)
+    nodes, labels, mask = (list(level) for level in levels)
     return nodes, labels, mask
 
 
-def _by_level(made: Variable, widths: Sequence[int]) -> list[Variable]:
-    """The columns of every level, ``(samples, columns, 1)``."""
-    levels = []
+def _by_level(made: Sequence[Variable], widths: Sequence[int]) -> Iterator[list[Variable]]:
+    """The columns of each variable for every level, ``(samples, columns, 1)``."""
     for start, stop in itertools.pairwise(itertools.accumulate(widths, initial=0)):
-        part = slice(made, axes=[1], starts=[start], ends=[stop])
-        levels.append(reshape(part, [-1, stop - start, 1]))
-        levels[-1].stop_gradient = True
-    return levels
+        parts = [slice(one, axes=[1], starts=[start], ends=[stop]) for one in made]
+        parts = [reshape(part, [-1, stop - start, 1]) for part in parts]
+        for part in parts:
+            part.stop_gradient = True
+        yield parts

@@ -93,6 +93,18 @@ def test_misspelled_name_is_told_what_was_meant(mean):
         run("maen_0.tmp_0")
 
 
+def test_values_of_several_devices_without_dimensions_cannot_be_merged():
+    x = fluid.data("x", [None, 3])
+    rank = fluid.layers.rank(x)
+    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        places=fluid.cpu_places(2)
+    )
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones((4, 3), "float32")}
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"has shapes \[\], \[\] on the devices"):
+        exe.run(compiled, feed, [rank])
+    assert exe.run(compiled, feed, [rank], return_merged=False)[0] == [2, 2]
+
+
 @pytest.mark.parametrize("return_numpy", [True, False])
 def test_widths_that_depend_on_values_and_differ_cannot_be_merged(return_numpy):
     mask = fluid.layers.sequence_mask(fluid.data("lengths", [None], "int64"))

@@ -97,9 +97,11 @@ def test_losses_of_labels_that_are_ignored():
     compare(model([node, row], {"x": ["n", 4, 2]}, {"y": FLOAT}, weights), {"x": normal(2, 4, 2)})
 
 
-def test_different_elements_in_order():
-    node = helper.make_node("Unique", ["x"], ["y", "", "inverse", "counts"])
-    proto = model([node], {"x": ["n"]}, {"y": FLOAT, "inverse": INT64, "counts": INT64})
+@pytest.mark.parametrize("attrs", [{}, {"sorted": 0}, {"axis": 0}, {"axis": -1}])
+def test_different_elements_and_where_they_come_first(attrs):
+    outputs = ["y", "first", "inverse", "counts"]
+    node = helper.make_node("Unique", ["x"], outputs, **attrs)
+    proto = model([node], {"x": ["n"]}, {"y": FLOAT, **dict.fromkeys(outputs[1:], INT64)})
     compare(proto, {"x": np.float32([3, 1, 3, 2, 1, 3])})
 
 

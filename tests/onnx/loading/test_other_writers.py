@@ -115,6 +115,30 @@ def test_gradients_of_an_lstm_are_those_of_its_steps():
 # ---- open sizes
 
 
+TENSORFLOW = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+"""What tf2onnx writes for tf.image.resize(method="nearest")."""
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (13, 20)])
+@pytest.mark.parametrize("shape", [[1, 1, 7, 9], [1, 1, "h", "w"]])
+def test_nearest_elements_are_those_of_tensorflow(sizes, shape):
+    weights = {"sizes": np.array([1, 1, *sizes]), "none": np.zeros(0, np.float32)}
+    inputs = ["x", "none", "none", "sizes"]
+    node = helper.make_node("Resize", inputs, ["y"], mode="nearest", **TENSORFLOW)
+    proto = model([node], {"x": shape}, {"y": TensorProto.FLOAT}, weights, opset=12)
+    compare(proto, {"x": normal(1, 1, 7, 9)}, atol=0)
+
+
+@pytest.mark.parametrize("name", ["coordinate_transformation_mode", "nearest_mode"])
+def test_unknown_settings_of_resizing_are_refused(name):
+    scales = {"scales": np.array([1.0, 1.0, 0.5, 0.5], np.float32)}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest", **{name: "other"})
+    with pytest.raises(
+        UnsupportedError, match=rf"Resize 'y': {name} 'other' is unknown; .*half|floor"
+    ):
+        load(model([node], {"x": [1, 1, 8, 8]}, {"y": TensorProto.FLOAT}, scales))
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("where", ["half_pixel", "pytorch_half_pixel", "align_corners"])
 @pytest.mark.parametrize("size", [(5, 9), (1, 4)])
@@ -144,6 +168,7 @@ def test_images_get_the_size_of_others(mode, where, size):
         ("nearest", {}),
         ("nearest", {"nearest_mode": "ceil"}),
         ("nearest", {"nearest_mode": "floor"}),
+        ("nearest", TENSORFLOW),
         ("linear", {}),
         ("cubic", {}),
         ("cubic", {"cubic_coeff_a": -0.5}),

@@ -284,7 +284,8 @@ def check_merge(name: str, specs: Sequence[Spec | None]) -> None:
     """Refuse a merged fetch whose shapes cannot be concatenated.
 
     Raises:
-        EnforceNotMet: ranks or trailing dimensions differ, or a value is sparse.
+        EnforceNotMet: ranks or trailing dimensions differ, a value is sparse, or the values of
+            several devices have no dimension.
     """
     found = [spec for spec in specs if spec is not None]
     if any(spec.kind == VarType.SELECTED_ROWS for spec in found):
@@ -293,7 +294,8 @@ def check_merge(name: str, specs: Sequence[Spec | None]) -> None:
             "be fetched"
         )
     dense = [spec for spec in found if spec.kind == VarType.LOD_TENSOR]
-    if len({(spec.rank, spec.shape[1:]) for spec in dense}) > 1:
+    without_axis = len(dense) > 1 and any(spec.rank == 0 for spec in dense)
+    if without_axis or len({(spec.rank, spec.shape[1:]) for spec in dense}) > 1:
         shapes = ", ".join(str(list(spec.shape)) for spec in found)
         raise EnforceNotMet(
             f"fetched variable {name} has shapes {shapes} on the devices, which cannot be "

@@ -192,11 +192,9 @@ def non_zero(node: Node) -> Any:
 
 @operator("Unique")
 def unique(node: Node) -> Any:
-    """The different elements of a tensor without an axis; places of first ones are not made."""
-    if "axis" in node.attrs:
+    """The different elements of a tensor; slices of more than one element are not compared."""
+    if "axis" in node.attrs and node.value(0).rank != 1:
         node.fail("slices along an axis are not compared")
-    if any(node.outputs[1:2]):
-        node.fail("places of first elements are not made")
     flat = node.reshape(node.var(0), [-1])
     given = {"X": flat}
     made = node.builder.add(
@@ -209,7 +207,12 @@ def unique(node: Node) -> Any:
         ranks = node.add("argsort", {"X": places}, "Indices", axis=0)
         index = node.add("gather", {"X": ranks, "Index": index})
         counts = node.add("gather", {"X": counts, "Index": places})
-    return [values, None, index, counts]
+    firsts = None
+    if any(node.outputs[1:2]):
+        runs = node.add("argsort", {"X": index}, "Indices", axis=0)  # equal ones keep their order
+        starts = node.add("cumsum", {"X": counts}, axis=0, exclusive=True)
+        firsts = node.add("gather", {"X": runs, "Index": starts})
+    return [values, firsts, index, counts]
 
 
 @operator("Compress")

@@ -23,6 +23,7 @@ COORDINATES = {
     "pytorch_half_pixel": (False, 0),
 }
 """Fluid's ``align_corners`` and ``align_mode`` for what ONNX calls them."""
+_TF_NEAREST = "tf_half_pixel_for_nn"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def of_open_sizes(node: Node, mode: str, lengths: dict[int, Length]) -> Variable
     rank = node.value(0).rank
     where = node.attr("coordinate_transformation_mode", "half_pixel")
     by_scale = all(length.scale is not None for length in lengths.values())
-    plain = where in COORDINATES and not node.attr("antialias", 0)
+    plain = where in COORDINATES or (where == _TF_NEAREST and mode == "nearest")
+    plain = plain and not node.attr("antialias", 0)
     by_ratio = node.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
     if by_ratio and not by_scale:
         node.fail(f"sizes of axes {sorted(lengths)} must be known to keep the ratio of an image")
@@ -123,6 +125,8 @@ def _takes_floors(node: Node, where: str, by_scale: bool) -> bool:
     rounding = node.attr("nearest_mode", "round_prefer_floor")
     if where == "asymmetric":
         return bool(rounding == "floor")
+    if where == _TF_NEAREST:
+        return by_scale and rounding == "floor"
     half = where in ("half_pixel", "pytorch_half_pixel")
     return half and by_scale and rounding.startswith("round")  # multiples have no halves
 
@@ -182,7 +186,8 @@ def _places(node: Node, last: Variable, old: Any, length: Length, where: str) ->
     given = length.scale
     ratio = divided(real(length.new), real(old)) if given is None else node.number(given, kind)
     shift = 0.0 if where == "asymmetric" else 0.5
-    places = node.scaled(divided(node.scaled(x, bias=shift), ratio), bias=-shift)
+    back = 0.0 if where == _TF_NEAREST else -shift
+    places = node.scaled(divided(node.scaled(x, bias=shift), ratio), bias=back)
     if where == "pytorch_half_pixel":  # a length of 1 takes the first element
         several = node.add("elementwise_min", {"X": node.scaled(real(length.new), bias=-1.0),
                                                "Y": node.number(1.0, kind)})  # fmt: skip

@@ -24,6 +24,8 @@ from dpexec.onnx.loading.operators.open_resizing import (
 
 _FILTERS = {"nearest": 1, "linear": 1, "cubic": 2}
 """Half the width of each method's window."""
+_COORDINATES = (*COORDINATES, "half_pixel_symmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn")
+_ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class _Axis:
             return x * (self.old - 1) / (length - 1) if length > 1 else x * 0
         if mode == "asymmetric":
             return x / self.scale
+        if mode == "tf_half_pixel_for_nn":  # of opset 11 and 12, which tf2onnx still writes
+            return (x + 0.5) / self.scale
         if mode == "tf_crop_and_resize":
             start, end = self.roi
             if self.new == 1:
@@ -139,6 +143,10 @@ def resize(node: Node) -> Any:
     mode = node.attr("mode", "nearest")
     if mode not in _FILTERS:
         node.fail(f"mode {mode!r} is unknown")
+    known = {"coordinate_transformation_mode": _COORDINATES, "nearest_mode": _ROUNDINGS}
+    for name, words in known.items():
+        if node.attr(name, words[0]) not in words:
+            node.fail(f"{name} {node.attr(name)!r} is unknown; {', '.join(words)} are known")
     axes, scales, sizes = _scales(node, rank)
     lengths = open_lengths(node, axes, scales, sizes)
     if lengths:
