@@ -170,7 +170,8 @@ class _Variables:
         self.specs = specs
         self.known: dict[tuple[str, int], dict[str, Any]] = {}
         self.found: dict[tuple[int, str, int], Spec | None] = {}
-        self.costs_of: dict[int, tuple[dict[str, Spec | None], dict[str, int | None]]] = {}
+        self.costs_of: dict[tuple[int, int], dict[str, int | None]] = {}
+        self.alike: dict[int, int] = {}
 
     def of(self, var: VarNode) -> dict[str, Any]:
         head = {"name": var.name, "version": var.version, "device": var.device, "kind": var.kind}
@@ -187,13 +188,22 @@ class _Variables:
         if op is None or device is None or not node.does.computes:
             return {"flops": None, "bytes": None}
 
-        names = {*op.input_arg_names, *op.output_arg_names}
-        specs = {name: self._known(op, name, device) for name in names}
-        known = self.costs_of.get(id(op))  # of another device, which usually has the same shapes
-        if known is None or known[0] != specs:
+        place = id(op), self._like(device)  # several devices mostly have the same shapes
+        if place not in self.costs_of:
+            names = {*op.input_arg_names, *op.output_arg_names}
+            specs = {name: self._known(op, name, device) for name in names}
             found = {"flops": flops_of(op, specs.get), "bytes": bytes_of(op, specs.get)}
-            known = self.costs_of[id(op)] = (specs, found)
-        return known[1]
+            self.costs_of[place] = found
+        return self.costs_of[place]
+
+    def _like(self, device: int) -> int:
+        """The first device whose variables have the same shapes and types."""
+        if device not in self.alike:
+            sides = self.specs or ()
+            mine = sides[device] if device < len(sides) else None
+            equal = (n for n, side in enumerate(sides[:device]) if side == mine)
+            self.alike[device] = -1 if mine is None else next(equal, device)
+        return self.alike[device]
 
     def _known(self, op: Operator, name: str, device: int) -> Spec | None:
         """Of what an operator reads or writes."""
