@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -125,11 +126,19 @@ def live(window: Browser, path: Path) -> None:
     with training(perceptron, 256) as (compiled, step), dashboard.serve(compiled) as server:
         step()
         window.driver.get(server.url)
-        end = time.monotonic() + LIVE_SECONDS
-        while time.monotonic() < end:
-            step()
-            time.sleep(0.01)
-        shot(window, path)
+        end = threading.Event()
+
+        def train() -> None:
+            while not end.is_set():
+                step()
+                time.sleep(0.01)
+
+        trainer = threading.Thread(target=train)
+        trainer.start()
+        time.sleep(LIVE_SECONDS)
+        shot(window, path)  # while it trains: rates fall as soon as it ends
+        end.set()
+        trainer.join()
 
 
 def shot(window: Browser, path: Path, tab: str | None = None) -> None:

@@ -180,6 +180,14 @@ def test_notes_say_where_a_cause_lies_and_what_else_differs():
     assert any(note.startswith(said) for note in found.notes)
     notes = compare(before, fed(machine(threads=1), 4, 12)).notes
     assert "The runs have other settings: threads 2 → 1." in notes
+    in_code, not_in_code = (
+        replace(before, meta={**before.meta, "native": versions})
+        for versions in ({"numba": "1"}, {})
+    )
+    assert (
+        "The runs have other settings: machine code on → off."
+        in compare(in_code, not_in_code).notes
+    )
     assert "The last batch has 16 rows (4, 12) of x, before 8." in notes
     assert (
         "Devices are fed 2, 6 rows of x, before 4, 4." in compare(before, fed(before, 2, 6)).notes

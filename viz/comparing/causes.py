@@ -67,6 +67,7 @@ class Cause:
         low: Lower bound of the difference, in 39 of 40 cases; None if there are too few steps.
         high: Upper bound, likewise.
         nodes: Operators in the graph of the first run; added ones, in that of the second.
+        is_several: Whether it stands for several small causes of its kind.
     """
 
     kind: CauseKind
@@ -77,6 +78,7 @@ class Cause:
     low: float | None
     high: float | None
     nodes: tuple[int, ...] = ()
+    is_several: bool = False
 
     @property
     def is_certain(self) -> bool:
@@ -154,6 +156,7 @@ class Split:
                     low,
                     high,
                     tuple(node for cause in together for node in cause.nodes),
+                    is_several=True,
                 )
             )
         return tuple(shown)

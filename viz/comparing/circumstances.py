@@ -26,9 +26,10 @@ def circumstances(before: Schedule, after: Schedule) -> Iterator[str]:
     """Say what differs between two runs besides their times: settings, and sizes of batches."""
     sides = before.trace.meta, after.trace.meta
     changed = [
-        f"{text} {_said(sides[0][key])} → {_said(sides[1][key])}"
+        f"{text} {said[0]} → {said[1]}"
         for key, text in _SETTINGS.items()
-        if key in sides[0] and key in sides[1] and sides[0][key] != sides[1][key]
+        if key in sides[0] and key in sides[1]
+        if len(said := list(dict.fromkeys(_said(side[key]) for side in sides))) == 2
     ]
     if changed:
         yield f"The runs have other settings: {', '.join(changed)}."
@@ -55,7 +56,10 @@ def _rows(by_device: Mapping[int, int], noun: str = "") -> str:
 
 
 def _said(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    """A setting in words; of a table of versions, whether there is anything in it."""
+    if isinstance(value, (bool, Mapping)):
+        return "on" if value else "off"
+    return str(value)
 
 
 def located(
@@ -73,7 +77,7 @@ def located(
         facts = runs[cause.kind == "added"].facts
         if facts is None or not cause.nodes or not cause.is_certain or len(said) == _LOCATED:
             continue
-        if cause.kind == "communication":
+        if cause.kind == "communication" or cause.is_several:
             continue
         nodes = [facts.by_id[node] for node in cause.nodes]
         places = {(str(node["layer"]), str(node["line"] or "")) for node in nodes}
