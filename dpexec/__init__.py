@@ -188,6 +188,9 @@ def from_torch(module: Any, example: Any, **options: Any) -> list[Any]:
         The program, the names to feed, and the variables to fetch. Parameters are in the scope
         under the names that they have in the module.
 
+    Raises:
+        ImportError: PyTorch is not installed.
+
     Example:
         >>> import dpexec as fluid, torch  # doctest: +SKIP
         >>> net = torch.nn.Linear(3, 2)  # doctest: +SKIP

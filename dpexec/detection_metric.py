@@ -31,6 +31,9 @@ class DetectionMAP:
     The program accumulates in persistable variables, which the startup program resets; each device
     has its own. Source: ``fluid.metrics.DetectionMAP``; Everingham et al. 2010.
 
+    Raises:
+        ValueError: ``class_num`` is missing.
+
     Example:
         >>> import dpexec as fluid, numpy as np
         >>> main, startup = fluid.Program(), fluid.Program()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec import layers
+from dpexec.engine.arguments.converted import as_integer
 from dpexec.engine.core import unique_name
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import Program
@@ -52,7 +53,7 @@ def create_normalized_weight(
         ((4, 3), ['w_g', 'w_v'])
     """
     rank, dim = len(shape), attr.dim
-    if dim is not None and not 0 <= dim < rank:
+    if dim is not None and not 0 <= as_integer(dim, "dim of WeightNormParamAttr") < rank:
         raise ValueError(f"dim of WeightNormParamAttr is {dim}, but {attr.name} has rank {rank}")
     lengths = [size if axis == dim else 1 for axis, size in enumerate(shape)]
     g_attr, v_attr = copy.deepcopy(attr), copy.deepcopy(attr)

@@ -264,6 +264,8 @@ def test_what_is_wrong_is_said(model):
     run = fluid.Executor().train_from_dataset
     with pytest.raises(RuntimeError, match="dataset is need"):
         run(main)
+    with pytest.raises(TypeError, match=r"one of fluid\.DatasetFactory, but received list"):
+        run(main, [{"x": 1}])
     with pytest.raises(ValueError, match="set_use_var"):
         run(main, dataset)
     dataset.set_use_var(use_vars)

@@ -133,6 +133,10 @@ def test_normalised_weights_start_as_given_and_keep_their_direction(dim):
 
 
 def test_a_weight_without_that_dimension_cannot_be_normalised_along_it():
+    with pytest.raises(TypeError, match="dim of WeightNormParamAttr must be an integer"):
+        fluid.layers.fc(
+            fluid.data("a", [None, 4]), 3, param_attr=fluid.WeightNormParamAttr(dim="a")
+        )
     with pytest.raises(ValueError, match="dim of WeightNormParamAttr is 2, but w has rank 2"):
         LayerHelper("any").create_parameter(fluid.WeightNormParamAttr(2, "w"), [3, 4], "float32")
 

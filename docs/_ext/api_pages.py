@@ -18,6 +18,8 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+import dpexec.layers.learning_rate_scheduler as scheduler
+
 PLAIN = (object, int, str, float, dict, list, tuple, set, BaseException, Exception)
 
 
@@ -132,19 +134,24 @@ def add_see_also(
 COMMON_ERRORS = """Raises:
     TypeError: an argument is no variable, or has a type that the layer does not take.
     EnforceNotMet: shapes or attributes do not fit."""
+SCHEDULE_ERRORS = """Raises:
+    TypeError: an argument has the wrong type.
+    ZeroDivisionError: a number of steps is 0."""
 
 
 def add_errors(
     app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
-    """Give layers of variables that list no errors of their own those of all layers."""
+    """Give layers and learning rates that list no errors of their own those of all of them."""
     if what != "function" or not name.startswith("dpexec.layers.") or "Raises:" in lines:
         return
     first = next(iter(inspect.signature(value).parameters.values()), None)
-    if first is not None and "Variable" in str(first.annotation):
+    schedule = inspect.getsourcefile(inspect.unwrap(value)) == scheduler.__file__
+    if schedule or (first is not None and "Variable" in str(first.annotation)):
         behind = [lines.index(one) for one in ("See Also:", "Example:") if one in lines]
         place = min(behind, default=len(lines))
-        lines[place:place] = [*COMMON_ERRORS.splitlines(), ""]
+        common = SCHEDULE_ERRORS if schedule else COMMON_ERRORS
+        lines[place:place] = [*common.splitlines(), ""]
 
 
 def _described_bases(kind: type) -> str:

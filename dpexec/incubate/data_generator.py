@@ -87,6 +87,10 @@ class DataGenerator:
 class MultiSlotStringDataGenerator(DataGenerator):
     """Writes values that are strings already, without checking them.
 
+    Raises:
+        NotImplementedError: ``generate_sample`` is not defined.
+        ValueError: a sample is no list of names and values.
+
     Example:
         >>> from dpexec.incubate import data_generator
         >>> class Words(data_generator.MultiSlotStringDataGenerator):
@@ -107,6 +111,10 @@ class MultiSlotDataGenerator(DataGenerator):
     """Writes numbers, and checks that all samples have the same slots.
 
     A slot becomes a float slot with its first float.
+
+    Raises:
+        NotImplementedError: ``generate_sample`` is not defined.
+        ValueError: a sample is no list of names and values, or a slot is empty.
 
     Example:
         >>> from dpexec.incubate.data_generator import MultiSlotDataGenerator

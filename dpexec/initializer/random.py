@@ -125,6 +125,9 @@ class TruncatedNormalInitializer(NormalInitializer):
         scale: the standard deviation of the normal numbers, before the far ones are left out.
         seed: 0 takes the seed of the program.
 
+    Raises:
+        TypeError: an argument is no number.
+
     See Also:
         :class:`~dpexec.initializer.Constant`: one number.
         :class:`~dpexec.initializer.Uniform`: equally likely numbers.

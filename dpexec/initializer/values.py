@@ -63,6 +63,10 @@ class BilinearInitializer(Initializer):
     The row coordinate is not rounded down to an integer: fluid 1.8 does not do so under Python 3,
     and the initial values here are the same.
 
+    Raises:
+        ValueError: when the parameter is made: it is no filter with four dimensions, the last two
+            equal.
+
     Example:
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()

@@ -243,6 +243,9 @@ def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
     Returns:
         The same shape and type, without a gradient. Source: Paddle op ``fill_zeros_like``.
 
+    Raises:
+        TypeError: ``x`` or ``out`` is no variable.
+
     See Also:
         :func:`fill_constant`: of a given shape.
         :func:`fill_constant_batch_size_like`: of the batch size of another variable.
@@ -271,6 +274,9 @@ def ones_like(x: Variable, out: Variable | None = None) -> Variable:
 
     Returns:
         The same shape and type. Source: Paddle op ``fill_any_like``.
+
+    Raises:
+        TypeError: ``x`` or ``out`` is no variable.
 
     Example:
         >>> import dpexec as fluid, numpy as np

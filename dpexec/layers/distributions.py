@@ -110,6 +110,9 @@ class Uniform(_TwoParameters):
 
     Source: ``fluid.layers.Uniform``.
 
+    Raises:
+        TypeError: ``low`` or ``high`` has a type that is not listed.
+
     See Also:
         :class:`Normal`: normal numbers.
         :class:`Categorical`: one of several.
@@ -169,6 +172,9 @@ class Normal(_TwoParameters):
         scale: standard deviation, of the same type as ``loc``.
 
     Source: ``fluid.layers.Normal``.
+
+    Raises:
+        TypeError: ``loc`` or ``scale`` has a type that is not listed.
 
     See Also:
         :class:`Uniform`: equally likely numbers.
@@ -239,6 +245,9 @@ class Categorical(Distribution):
 
     Source: ``fluid.layers.Categorical``.
 
+    Raises:
+        TypeError: ``logits`` has a type that is not listed.
+
     See Also:
         :class:`Uniform`: equally likely numbers.
         :class:`Normal`: normal numbers.
@@ -288,6 +297,9 @@ class MultivariateNormalDiag(Distribution):
             ``loc``.
 
     Source: ``fluid.layers.MultivariateNormalDiag``.
+
+    Raises:
+        TypeError: ``loc`` or ``scale`` has a type that is not listed.
 
     See Also:
         :class:`Uniform`: equally likely numbers.

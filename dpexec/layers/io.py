@@ -249,6 +249,10 @@ def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Non
         file_path: the file, as ``fluid.io.save_vars`` writes it.
         load_as_fp16: convert floating point numbers to half precision.
 
+    Raises:
+        TypeError: ``out`` is no variable.
+        EnforceNotMet: when the program runs: the file cannot be read.
+
     Example:
         >>> import os, tempfile
         >>> import dpexec as fluid, numpy as np

@@ -55,6 +55,9 @@ class MetricBase:
     Args:
         name: None takes the name of the class.
 
+    Raises:
+        NotImplementedError: a class does not define ``update``.
+
     Example:
         >>> import dpexec as fluid
         >>> class Largest(fluid.metrics.MetricBase):

@@ -76,6 +76,9 @@ class Recall(MetricBase):
 
     Source: ``fluid.metrics.Recall``.
 
+    Raises:
+        ValueError: in ``update``: an argument is no array, or their lengths differ.
+
     See Also:
         :class:`~dpexec.metrics.Accuracy`: the share of right rows.
         :class:`~dpexec.metrics.Precision`: of the positive guesses.

@@ -52,6 +52,9 @@ class RoundRobin(PSDispatcher):
     Args:
         pserver_endpoints: addresses of the parameter servers, ``host:port``.
 
+    Raises:
+        ZeroDivisionError: in ``dispatch``: there is no endpoint.
+
     Example:
         >>> import dpexec as fluid
         >>> servers = fluid.transpiler.RoundRobin(["127.0.0.1:6174", "127.0.0.1:6175"])
@@ -77,6 +80,9 @@ class HashName(PSDispatcher):
 
     Args:
         pserver_endpoints: addresses of the parameter servers, ``host:port``.
+
+    Raises:
+        ZeroDivisionError: in ``dispatch``: there is no endpoint.
 
     Example:
         >>> import dpexec as fluid

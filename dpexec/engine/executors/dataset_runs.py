@@ -172,9 +172,15 @@ def run_dataset(
 
     Raises:
         RuntimeError: there is no data set, or it has no threads.
+        TypeError: it is something else.
     """
     if dataset is None:
         raise RuntimeError("dataset is need and should be initialized")
+    if not hasattr(dataset, "thread_num"):
+        raise TypeError(
+            f"dataset is one of fluid.DatasetFactory, but received {type(dataset).__name__}: "
+            "train_from_dask takes Dask collections, run takes arrays and what a DataLoader yields"
+        )
     threads = thread if thread > 0 else dataset.thread_num
     if threads <= 0:
         raise RuntimeError(

@@ -260,6 +260,7 @@ class Executor(Delaying):
         Raises:
             AssertionError: ``fetch_info`` is not as long as ``fetch_list``.
             RuntimeError: there is no data set, it has no threads, or nothing was loaded.
+            TypeError: ``dataset`` is something else, such as a ``DataLoader``.
             EnforceNotMet: a pipe command failed, a line does not fit, or an operator cannot work on
                 its inputs; earlier batches have been trained on.
             OSError: a file cannot be read.

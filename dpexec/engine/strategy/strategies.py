@@ -275,6 +275,10 @@ class ExecutionStrategy(Strategy):
     every step. With ``"checkpoint"`` it is not: if such state is lost, the run ends with an error,
     and training has to restart from a checkpoint.
 
+    Raises:
+        AttributeError: there is no such field.
+        TypeError: a field gets a value of another type.
+
     See Also:
         :class:`~dpexec.Executor`: runs programs.
         :class:`~dpexec.CompiledProgram`: a program on several devices.

@@ -56,6 +56,9 @@ def load_dict(filename: str) -> dict[str, int]:
     Returns:
         The numbers, from 0, by line without the white space around it.
 
+    Raises:
+        FileNotFoundError: the file is not there.
+
     Example:
         >>> import pathlib, tempfile
         >>> from dpexec.paddle.dataset import conll05
@@ -77,6 +80,9 @@ def load_label_dict(filename: str) -> dict[str, int]:
 
     Returns:
         The numbers, from 0, by label.
+
+    Raises:
+        FileNotFoundError: the file is not there.
 
     Example:
         >>> import pathlib, tempfile

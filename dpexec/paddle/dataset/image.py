@@ -192,6 +192,9 @@ def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
     Returns:
         The square; a view.
 
+    Raises:
+        ValueError: the image is smaller than ``size``.
+
     See Also:
         :func:`center_crop`: in the middle.
 
@@ -342,6 +345,9 @@ def batch_images_from_tar(
 
     Returns:
         Path of a text file with the paths of the files.
+
+    Raises:
+        FileNotFoundError: the file is not there.
 
     See Also:
         :func:`load_image_bytes`: the image in a content.
