@@ -261,7 +261,10 @@ class AnalysisPredictor(PaddlePredictor):
         """
         if self._config.use_feed_fetch_ops_enabled():
             raise EnforceNotMet("zero_copy_run needs config.switch_use_feed_fetch_ops(False)")
-        feed = {name: _fed(one._value(), one.lod()) for name, one in self._inputs.items()}
+        feed = {
+            name: _fed(each._value(), each._lod) if each._lod else each._value()
+            for name, each in self._inputs.items()
+        }
         for made, value in zip(self._outputs.values(), self._runner.run(feed), strict=True):
             made._store(value)
         return True

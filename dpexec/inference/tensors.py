@@ -59,6 +59,11 @@ def _kind(array: Array, name: str) -> PaddleDType:
     return _FROM_NUMPY[array.dtype]
 
 
+def _parts(value: Array | LoDTensor) -> tuple[Array, list[list[int]]]:
+    """Elements and offsets of a result."""
+    return (value, []) if isinstance(value, np.ndarray) else (value.numpy(), value.lod())
+
+
 def _accepted(data: Any) -> Array:
     """Convert to one of the three supported types; other integers become int32, as in fluid.
 
@@ -192,11 +197,11 @@ class PaddleTensor:
             self.data = PaddleBuf(array) if copy else PaddleBuf._sharing(array)
 
     @classmethod
-    def _of(cls, value: LoDTensor, name: str) -> PaddleTensor:
+    def _of(cls, value: Array | LoDTensor, name: str) -> PaddleTensor:
         """Make an output of a run."""
-        array = value.numpy()
+        array, lod = _parts(value)
         _kind(array, name)
-        return cls(array, name, value.lod(), copy=False)
+        return cls(array, name, lod, copy=False)
 
     def as_ndarray(self) -> Array:
         """A copy as an array of the tensor's shape.
@@ -264,7 +269,8 @@ class ZeroCopyTensor:
         Raises:
             TypeError: its type is not float32, int32 or int64.
         """
-        self._array = np.array(_accepted(data))
+        plain = type(data) is np.ndarray and data.dtype in _FROM_NUMPY
+        self._array = np.array(data, order="C") if plain else np.array(_accepted(data))
         self._dims = list(self._array.shape)
 
     def copy_to_cpu(self) -> Array:
@@ -300,9 +306,9 @@ class ZeroCopyTensor:
             raise EnforceNotMet(f"variable {self._name} has no value yet")
         return self._array
 
-    def _store(self, value: LoDTensor) -> None:
+    def _store(self, value: Array | LoDTensor) -> None:
         """Store the result of a run."""
-        self._array, self._lod = value.numpy(), value.lod()
+        self._array, self._lod = _parts(value)
         self._dims = list(self._array.shape)
 
 

@@ -22,6 +22,7 @@ from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.binding_cache import BindingCache
+from dpexec.engine.dispatch.repeating import Repeating
 from dpexec.engine.feeds.coming import Coming
 from dpexec.engine.feeds.loaders import loaded
 from dpexec.engine.feeds.splitter import Splitter
@@ -30,7 +31,6 @@ from dpexec.engine.graph.lods import with_offsets
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
-from dpexec.engine.ir.prune import deleted_for_good
 from dpexec.engine.run.choice import make_runner
 from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
 from dpexec.engine.run.shards import Shards
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 
-class Engine:
+class Engine(Repeating):
     """Runs a program on some devices.
 
     Args:
@@ -309,6 +309,8 @@ class Engine:
             with one_kernel_thread():
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
+                    if self._repeats:
+                        self._remember(binding, feeds, fetch, merged)
                     if kept or feeds.persistable:
                         self._kept_offsets.store(feeds, kept, self.runner.envs)
         self._runs_since_drop += 1
@@ -317,10 +319,6 @@ class Engine:
         if self._deleted:
             self.replicas.scope.erase(self._deleted)
         return results
-
-    @functools.cached_property
-    def _deleted(self) -> list[str]:
-        return deleted_for_good(self.program.global_block())
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         counter, recorders = self.observers.counter, self.observers.recorders

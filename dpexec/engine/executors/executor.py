@@ -142,21 +142,24 @@ class Executor(Delaying):
             return []
         engine = None
         if pruning is None:
-            engine = self._usual_engine(program, original.blocks[0].vars, feed, scope)
+            engine = self.usual_engine(program, original.blocks[0].vars, feed, scope)
         if engine is None:
             engine = self._engine_of(program, original, feed, scope, pruning)
         if pruning is not None:
             feed = needed_feeds(original, engine.program, feed)
-        batches = engine.batches(original if compiled is None else engine.program, feed)
+        source = original if compiled is None else engine.program
+        merged = return_merged or compiled is None or not compiled._is_data_parallel
+        if remote is None and (results := engine.again(source, feed, names, merged)) is not None:
+            return results
+        batches = engine.batches(source, feed)
         if return_numpy and engine.shows_sequences:
             engine.offsets.refuse(batches, names)
-        merged = return_merged or compiled is None or not compiled._is_data_parallel
         if remote is None:
             return engine.run(batches, names, merged, wait=return_numpy)
         self._servers.add(remote.servers)
         return remote.run(engine, batches, names, merged)
 
-    def _usual_engine(
+    def usual_engine(
         self,
         program: Program | CompiledProgram,
         known: Mapping[str, Variable],

@@ -276,6 +276,10 @@ class FetchedOffsets:
         """Whether anything holds sequences."""
         return bool(self._offsets)
 
+    def hold(self, fetch: Sequence[str]) -> bool:
+        """Whether some of the names may hold sequences."""
+        return bool(self._offsets) and not self._offsets.keys().isdisjoint(fetch)
+
     def of(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> dict[str, str]:
         """The offsets of the fetches by name, except offsets that are not fed.
 

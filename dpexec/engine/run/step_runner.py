@@ -15,7 +15,7 @@ from dpexec.engine.run.parts import Agreement, Exchange, Launch, Order, Store
 from dpexec.engine.threads.interrupts import InterruptGate
 
 if TYPE_CHECKING:
-    from dpexec.engine.run.whole_code import WholeCode
+    from dpexec.engine.run.whole_code import Ready, WholeCode
     from dpexec.engine.trace.live import Keeper
 
 __all__ = ["StepRunner"]
@@ -110,6 +110,14 @@ class StepRunner:
             recording.note_moved(self.exchange.sums.moved)
         recording.end(recorders)
         return results
+
+    def again(self, binding: Binding, ready: Ready, feeds: Feeds, merged: bool) -> list[Any] | None:
+        """Run a step of code that ran before; see :meth:`step` and :meth:`WholeCode.again`."""
+        if self.code is None:
+            return None
+        self.binding = binding
+        binding.runs += 1
+        return self.code.again(binding, ready, feeds, merged)
 
     def _run_tasks(
         self,

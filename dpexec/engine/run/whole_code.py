@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.callbacks import Callback
 
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from dpexec.engine.threads.thread_team import ThreadTeam
     from dpexec.engine.trace.live import Keeper
 
-__all__ = ["ScopeVariables", "WholeCode"]
+__all__ = ["Ready", "ScopeVariables", "WholeCode"]
+
+
+class Ready(NamedTuple):
+    """Code that ran as a whole step, and the team that ran it."""
+
+    code: CodeStep
+    team: ThreadTeam
 
 
 class WholeCode:
@@ -46,6 +53,7 @@ class WholeCode:
     Attributes:
         by_binding: the code of each binding; None if a part of it is not code.
         joined: sums of the latest step whose size is known only after a run.
+        ready: the latest step, if others like it may run :meth:`again`; None: they may not.
     """
 
     def __init__(
@@ -59,6 +67,7 @@ class WholeCode:
         self.by_binding: weakref.WeakKeyDictionary[Binding, CodeStep | None]
         self.by_binding = weakref.WeakKeyDictionary()
         self.joined: Sequence[Joined] = ()
+        self.ready: Ready | None = None
         self._store, self._fetch, self._exchange = store, fetch, exchange
         self._threads, self._max_threads = threads, max_threads
         self._teams: dict[int, ThreadTeam] = {}
@@ -77,7 +86,7 @@ class WholeCode:
             The fetches, per device and as they are returned. None if the step is not code, or the
             code refused its values: the tasks, run one by one, will raise the error.
         """
-        exchange = self._exchange
+        self.ready, exchange = None, self._exchange
         sums = None if exchange is None else exchange.sums
         code = self._code(binding, feeds, sums)
         if code is None:
@@ -113,7 +122,41 @@ class WholeCode:
         if notes is not None:
             moved, carried = ({}, {}) if sums is None else (sums.moved, sums.carried)
             notes.add(began, time.perf_counter_ns(), moved, carried)
+        elif exchange is None and not code.is_random:
+            self.ready = Ready(code, team)
         return envs, results
+
+    def again(self, binding: Binding, ready: Ready, feeds: Feeds, merged: bool) -> list[Any] | None:
+        """Run a step like one that ran before, in a process alone, without recorders.
+
+        Args:
+            binding: what runs.
+            ready: its code.
+            feeds: the feeds of the devices; only their numbers are new.
+            merged: how to return fetches.
+
+        Returns:
+            The fetches. None if the code cannot run at once, or refused its values: :meth:`run`
+            does what is to be done then.
+        """
+        code, team = ready
+        if binding.rows:
+            code.resize(binding)
+        held = code.bring(feeds)  # until the end of the run
+        if held is None or code.needs_numbers:
+            return None
+        try:
+            with Uninterrupted():
+                if not team.run(code.schedule):
+                    code.check_begun()
+                    return None
+                envs, self.joined = code.results(feeds), code.joined
+                results = self._fetch(code.plan, envs, merged)
+                code.commit(team.run)
+        except BaseException:
+            code.give_up()
+            raise
+        return results
 
     def _code(self, binding: Binding, feeds: Feeds, sums: PlanSums | None) -> CodeStep | None:
         """The code of a whole step, made when shapes repeat; None: its tasks run one by one."""
@@ -218,10 +261,10 @@ class ScopeVariables:
             value = new_value(device, name)
             if value is not None:
                 replicas.store(device, name, value)
-        if self._moves == tensors.moves:
-            replicas.touch(self._written)
-        else:
+        if self._moves != tensors.moves:
             replicas.written(self._plan.written)
+        elif self._written:
+            replicas.touch(self._written)
         self._runs.number += 1
 
     def commit_before_updates(
