@@ -2,7 +2,8 @@
 
 ``coverage`` prints the operators, and which of Paddle's are missing and why; ``differences
 docs/differences.md`` regenerates the table of operators in that guide; ``files
-dpexec/engine/ops/files.txt`` regenerates the index of their files.
+dpexec/engine/ops/files.txt`` regenerates the index of their files, ``kernels
+dpexec/engine/kernels/files.txt`` that of the kernels that implement them.
 
 ``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
 fluid use, the most frequent first.
@@ -18,6 +19,7 @@ from pathlib import Path
 from dpexec.engine.core.interrupts import quiet_ends
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef, SampleRng
+from dpexec.engine.kernels import implementations
 from dpexec.engine.kernels.implementations import backends_of
 from dpexec.engine.ops import LAYER, _differences
 from dpexec.engine.ops._absent import ABSENT, here, paddle_types
@@ -170,10 +172,14 @@ def main(arguments: list[str] | None = None) -> int:
     differences.add_argument("guide", type=Path, help="docs/differences.md")
     listed = commands.add_parser("files", help="write the index of the files of operators")
     listed.add_argument("index", type=Path, help="dpexec/engine/ops/files.txt")
+    kernels = commands.add_parser("kernels", help="write the index of the files of kernels")
+    kernels.add_argument("index", type=Path, help="dpexec/engine/kernels/files.txt")
     options = parser.parse_args(arguments)
     with quiet_ends():
         if options.command == "files":
             options.index.write_text(files(), encoding="utf-8")
+        elif options.command == "kernels":
+            options.index.write_text(implementations.files(), encoding="utf-8")
         elif options.command == "differences":
             _differences.update(options.guide)
         else:

@@ -27,6 +27,7 @@ __all__ = [
     "double_grad_op",
     "inferred_specs",
     "keyword_defaults",
+    "keyword_only",
     "parse_slots",
     "passes_on",
     "require_defaults",
@@ -127,7 +128,7 @@ def keyword_defaults(function: Kernel) -> dict[str, Any]:
     """The keyword-only parameters of a kernel, or an ``infer``, with their defaults or None."""
     target = function.__dict__.get("passes_on_to")
     passed_on = {} if target is None else keyword_defaults(target)
-    defaults = _keyword_only(function).items()
+    defaults = keyword_only(function).items()
     return passed_on | {n: None if default is _MISSING else default for n, default in defaults}
 
 
@@ -166,7 +167,7 @@ def _required_keywords(function: Kernel) -> dict[str, str]:
     """The keyword-only parameters that have no default, with their annotations as written."""
     target = function.__dict__.get("passes_on_to")
     passed_on = {} if target is None else _required_keywords(target)
-    required = [n for n, default in _keyword_only(function).items() if default is _MISSING]
+    required = [n for n, default in keyword_only(function).items() if default is _MISSING]
     told = inspect.signature(function).parameters if required else {}
     return passed_on | {name: str(told[name].annotation) for name in required}
 
@@ -175,7 +176,7 @@ _MISSING = inspect.Parameter.empty
 _OTHERS = {"__signature__", "__wrapped__"}  # these replace a function's own signature
 
 
-def _keyword_only(function: Kernel) -> dict[str, Any]:
+def keyword_only(function: Kernel) -> dict[str, Any]:
     """The keyword-only parameters with their defaults.
 
     Calling `inspect.signature` for all operators would take a tenth of `import dpexec`'s time.

@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 
 from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.version import metadata
 
 __all__ = ["available", "libraries", "load", "require", "require_halves"]
 
@@ -39,9 +40,7 @@ def libraries() -> dict[str, str]:
 
 @functools.cache
 def _version(package: str) -> str:
-    import importlib.metadata  # 10 ms, which only steps need
-
-    return importlib.metadata.version(package)
+    return str(metadata().version(package))
 
 
 def load() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import functools
 import hashlib
-import importlib.metadata
 import sys
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -17,6 +16,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+
+from dpexec.engine.core.version import metadata
 
 __all__ = ["Untold", "identity"]
 
@@ -48,7 +49,7 @@ def identity(function: Any, *more: Any) -> str:
 @functools.cache
 def _versions() -> tuple[Any, ...]:
     packages = ("numba", "llvmlite", "numpy")
-    found = tuple(importlib.metadata.version(package) for package in packages)
+    found = tuple(metadata().version(package) for package in packages)
     return (_PASSES, sys.implementation.cache_tag, *found)
 
 

@@ -8,8 +8,9 @@ The declaration of an operator has a kernel for all arrays (``numpy``). In addit
   number of rows is known only at run time, or if they run in a block.
 - ``gpu``: a kernel for arrays on GPUs.
 
-Implementations register themselves with a decorator. All modules in the packages of a backend are
-loaded, so a new file needs no entry elsewhere.
+Implementations register themselves with a decorator. Of those for processors, a module is imported
+when one of its types is first looked up: ``files.txt`` says which file implements a type, and
+``python -m dpexec.ops kernels`` writes it anew. Those for GPUs are all imported at once.
 """
 
 from __future__ import annotations
@@ -19,28 +20,39 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dpexec.engine import kernels
 from dpexec.engine.ir import opdef
+from dpexec.engine.ir.library import declaring_module
 from dpexec.engine.ir.signature import same_place
 
-__all__ = ["Backend", "backends_of", "claim", "find", "implementation", "kernel_of"]
+__all__ = [
+    "Backend",
+    "backends_of",
+    "claim",
+    "files",
+    "find",
+    "implementation",
+    "kernel_of",
+    "load_all",
+]
 
 Backend = Literal["code", "host", "gpu"]
 Kernel = Callable[..., Any]
 _T = TypeVar("_T", bound=Callable[..., Any])
 
-_PACKAGES: dict[Backend, tuple[str, ...]] = {
-    "code": ("dpexec.engine.kernels",),
-    "host": ("dpexec.engine.kernels",),
-    "gpu": ("dpexec.engine.kernels.gpu", "dpexec.engine.kernels.gpu.generated"),
-}
+_BACKENDS: tuple[Backend, ...] = ("code", "host", "gpu")
+_HOST = "dpexec.engine.kernels"
+_GPU = ("dpexec.engine.kernels.gpu", "dpexec.engine.kernels.gpu.generated")
 _WITHOUT_NUMBA = frozenset(["dpexec.engine.kernels.gpu"])
 _COMPILER = "by_numba"
 """A module without implementations; it imports numba, which code from the disk does not need."""
 
 _table: dict[tuple[str, Backend, bool], Any] = {}
+_declared: dict[str, set[str]] = {}
+"""By module of this package, the types that it implements."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,12 @@ def claim(
         ValueError: a type has another implementation on this backend. Registering the same
             function again is allowed, as when a notebook's cell runs again.
     """
+    package, _, name = declaring_module().rpartition(".")
+    if package == _HOST:
+        _declared.setdefault(name, set()).update(types)
+    elif backend != "gpu" and kernels.available():
+        for type in types:
+            _bring(type)  # it may be taken
     for type in types:
         other = _table.get((type, backend, sparse))
         if other is not None and not same_place(other.function, function):
@@ -140,10 +158,48 @@ def find(type: str, backend: Backend, sparse: bool = False) -> Any:
         backend: the backend.
         sparse: whether some of its inputs or outputs are sparse.
     """
-    for package in _PACKAGES[backend]:
+    if backend == "gpu":
+        for package in _GPU:
+            if package in _WITHOUT_NUMBA or kernels.available():
+                _load(package)
+    elif kernels.available():
+        _bring(type)
+    return _table.get((type, backend, sparse))
+
+
+@functools.cache
+def _modules_by_type() -> dict[str, list[str]]:
+    """By type, the modules that implement it, as ``files.txt`` has them."""
+    found: dict[str, list[str]] = {}
+    for line in Path(__file__).with_name("files.txt").read_text("utf-8").splitlines():
+        name, _, types = line.partition(":")
+        for type in types.split():
+            found.setdefault(type, []).append(f"{_HOST}.{name}")
+    return found
+
+
+@functools.cache
+def _bring(type: str) -> None:
+    """Import the modules that implement a type on processors."""
+    modules = _modules_by_type().get(type)
+    if modules:
+        kernels.load()
+        with opdef.library.alone():  # the modules import files of operators
+            for name in modules:
+                importlib.import_module(name)
+
+
+def load_all() -> None:
+    """Import all implementations that can be used here."""
+    for package in (_HOST, *_GPU):
         if package in _WITHOUT_NUMBA or kernels.available():
             _load(package)
-    return _table.get((type, backend, sparse))
+
+
+def files() -> str:
+    """The content of ``files.txt``: by module, the types that it implements on processors."""
+    load_all()
+    return "".join(f"{name}: {' '.join(sorted(_declared[name]))}\n" for name in sorted(_declared))
 
 
 @functools.cache
@@ -181,4 +237,4 @@ def kernel_of(type: str, general: Kernel, backend: Literal["host", "gpu"]) -> Ke
 
 def backends_of(type: str) -> list[str]:
     """The backends on which an operator has implementations in this process, sorted as above."""
-    return [b for b in _PACKAGES if find(type, b) or find(type, b, sparse=True)]
+    return [b for b in _BACKENDS if find(type, b) or find(type, b, sparse=True)]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpexec.engine.ir.signature import keyword_only
 from dpexec.engine.kernels.implementations import claim
 from dpexec.engine.kernels.values import (
     Buffer,
@@ -231,8 +231,7 @@ class Lowering:
 
 def keywords(function: Callable[..., Any]) -> list[str]:
     """The names of a function's keyword-only parameters."""
-    parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return list(keyword_only(function))
 
 
 def flat(items: Iterable[Any]) -> Iterable[Any]:

@@ -7,6 +7,7 @@ import functools
 import weakref
 from typing import Any
 
+from dpexec.engine.core.version import metadata
 from dpexec.engine.kernels.openmp import impatient
 
 __all__ = [
@@ -30,14 +31,13 @@ _CPU, _IN_ORDER, _MOST_DIMENSIONS = 1, 1, 12
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    import importlib.metadata  # 10 ms, which only steps need
-
+    installed = metadata()
     try:
-        files = importlib.metadata.files(_PACKAGE) or []
+        files = installed.files(_PACKAGE) or []
         found = next(str(file.locate()) for file in files if file.name == _FILE)
         with impatient():
             return ctypes.CDLL(found)
-    except (importlib.metadata.PackageNotFoundError, StopIteration, OSError):
+    except (installed.PackageNotFoundError, StopIteration, OSError):
         return None
 
 

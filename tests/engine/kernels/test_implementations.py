@@ -20,8 +20,7 @@ KINDS = {"scale_loss_grad"}
 @pytest.fixture
 def table(monkeypatch):
     """A copy of the table, that a test may add to."""
-    for backend in ("code", "host", "gpu"):
-        find("relu", backend)
+    implementations.load_all()
     monkeypatch.setattr(implementations, "_table", dict(implementations._table))
     return implementations._table
 
@@ -29,6 +28,31 @@ def table(monkeypatch):
 def test_all_implementations_are_of_operators_that_exist(table):
     assert {type for type, *_ in table} - set(opdef.registered()) <= KINDS
     assert {backend for _, backend, _ in table} >= {"gpu"}
+
+
+def test_index_of_files_is_current():
+    index = Path(implementations.__file__).with_name("files.txt")
+    assert index.read_text("utf-8") == implementations.files(), (
+        f"python -m dpexec.ops kernels {index}"
+    )
+
+
+def test_a_type_is_implemented_as_if_all_modules_were_there():
+    """In a process of its own, what a program looks up imports few modules, and finds the same."""
+    script = (
+        "import sys\n"
+        "from dpexec.engine.kernels import implementations\n"
+        "from dpexec.engine.kernels.implementations import find\n"
+        "asked = [(t, b, s) for t in implementations._modules_by_type()\n"
+        "    for b in ('code', 'host') for s in (False, True)]\n"
+        "import dpexec as fluid\n"
+        "first = find('relu', 'code')\n"
+        "assert 'dpexec.engine.kernels.yolo' not in sys.modules\n"
+        "found = [find(*each) for each in asked]\n"
+        "implementations.load_all()\n"
+        "assert [find(*each) for each in asked] == found and first is find('relu', 'code')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_every_module_of_a_backend_is_found_without_a_list(table, tmp_path, monkeypatch):
