@@ -41,11 +41,11 @@ class _Pool:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = threading.Lock()
-        self._free = 0  # threads without a call, less the calls that wait for one
+        self._free = 0  # threads without a call, or about to end one, less the calls that wait
         self._started = 0
 
     def call(self, function: Callable[[], None]) -> None:
-        """Let a thread call a function."""
+        """Let a thread call a function, which must call :meth:`ends` as its last act."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -55,15 +55,20 @@ class _Pool:
                 self._started += 1
         self._calls.put(function)
 
+    def ends(self) -> None:
+        """The calling thread is about to be free.
+
+        It says so before anybody can know that its work is done: else each step of a busy machine,
+        where it may not run for a while, would start another thread.
+        """
+        with self._lock:
+            self._free += 1
+
     def _work(self) -> None:
         while True:
             function = self._calls.get()
-            try:
-                function()
-            finally:
-                del function  # what it holds may be freed while this thread waits
-                with self._lock:
-                    self._free += 1
+            function()
+            del function  # what it holds may be freed while this thread waits
 
 
 _pool = _Pool()
@@ -113,6 +118,7 @@ class Threads:
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
+            _pool.ends()
             self._helping -= 1
             return None
 

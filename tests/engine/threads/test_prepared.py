@@ -13,6 +13,7 @@ from dask.diagnostics import Profiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpexec.engine.threads import prepared
 from dpexec.engine.threads.prepared import PreparedGraph, Threads
 from tests.waiting import until
 
@@ -101,6 +102,33 @@ def test_engines_share_threads_and_leave_nothing_with_them():
         return not any(ref() for ref in left)
 
     until(are_gone)
+
+
+class _Slow(Threads):
+    """A thread whose thread does not get on behind its work, as on a busy machine."""
+
+    release = threading.Event()
+
+    def _help(self):
+        super()._help()
+        self.release.wait(5)
+
+
+class _Nothing:
+    def work(self):
+        """Nothing is to be done."""
+
+
+def test_a_thread_that_is_slow_to_end_is_asked_again_and_no_other_is_started(monkeypatch):
+    monkeypatch.setattr(prepared, "_pool", prepared._Pool())
+    threads, before = _Slow(1), threading.active_count()
+    threads.ask(_Nothing())
+    until(lambda: threads.idle)
+    threads.ask(_Nothing())
+    found = threading.active_count()
+    threads.release.set()
+    until(lambda: threads.idle)
+    assert found == before + 1
 
 
 def test_no_more_threads_help_than_may():
