@@ -70,8 +70,8 @@ def calls_of(function):
 def test_cached_step_is_few_calls_of_few_files():
     trained = Trained(compiled=True)
     found = min((calls_of(trained.step) for _ in range(5)), key=len)  # threads may be slow to come
-    assert len(found) <= 40, found
-    assert len({file for file, _ in found}) <= 14, {file for file, _ in found}
+    assert len(found) <= 50, found
+    assert len({file for file, _ in found}) <= 15, {file for file, _ in found}
 
 
 @pytest.mark.parametrize(("devices", "most"), [(1, 186), (2, 215)])
