@@ -22,7 +22,7 @@ def test_kernels_of_modules_and_expressions_are_known_in_the_same_order_in_every
     names = [f"{k.function.__module__}.{k.function.__qualname__}" for k in ahead.known()]
     assert names == sorted(set(names)) and len(names) > 100
     room = "dpexec.engine.kernels"
-    found = {f"{room}.collectives.add", f"{room}.thread_team.lead", f"{room}.generate.total_rows"}
+    found = {f"{room}.collectives.add", f"{room}.thread_team.join", f"{room}.generate.total_rows"}
     assert found <= set(names)
 
 

@@ -40,7 +40,7 @@ from dpexec.engine.kernels.machine import count, integers
 from dpexec.engine.kernels.stamps import HEAD, width
 from dpexec.engine.kernels.tables import run, run_timed
 
-__all__ = ["Schedule", "attend", "lead"]
+__all__ = ["Schedule", "join"]
 
 _WAITING, _DONE = 0, 2  # states of an item; 1: a thread has taken it
 _SCHEDULE, _AT_WORK = 0, 8  # positions of the board's words, in bytes
@@ -125,20 +125,9 @@ def _work(header: int, thread: int, patience: int) -> int:
     return 0
 
 
-@entry
-def lead(board: int, header: int, patience: int) -> int:
-    """Work on the schedule that the board shows, and close it at its end.
-
-    Args:
-        board: address of the board.
-        header: address of the schedule's header.
-        patience: the largest number of turns to wait for other threads.
-
-    Returns:
-        1 if the schedule is done and no thread works on it; 0 if others take long: call it again.
-    """
-    if _work(header, 0, patience) == 0:
-        return 0
+@called()
+def _close(board: int, header: int, patience: int) -> int:
+    """Close a schedule that is done; 0 if a thread goes on working on it for long."""
     store(board + _SCHEDULE, 0)
     idle = 0
     while load(board + _AT_WORK) != 0:
@@ -152,29 +141,39 @@ def lead(board: int, header: int, patience: int) -> int:
 
 
 @entry
-def attend(board: int, thread: int, patience: int) -> int:
-    """Work on schedules as they are opened, until there was no work for a while.
+def join(board: int, header: int, thread: int, patience: int) -> int:
+    """Lead the work on a schedule, or help with the schedules that others open.
+
+    Both are one function, since what they have in common takes half a second to compile.
 
     Args:
         board: address of the board.
-        thread: number of this thread, from 1.
-        patience: how many turns to wait at most.
+        header: for the leading thread, address of the header of the schedule that the board shows,
+            which it closes at its end; others read it from the board.
+        thread: number of this thread; 0 leads.
+        patience: the largest number of turns to wait, for other threads or for work.
 
     Returns:
-        1 if a schedule is open and other threads work on its items.
+        Of the leading thread: 1 if the schedule is done and no thread works on it; 0 if others take
+        long: call it again. Of others: 1 if a schedule is open and other threads work on its items.
     """
     idle = 0
     while idle < patience:
-        header = load(board + _SCHEDULE)
-        if header != 0:
+        opened = header if thread == 0 else load(board + _SCHEDULE)
+        if opened != 0:
             over = 1
-            increase(board + _AT_WORK, 1)
-            if load(board + _SCHEDULE) == header:  # not closed meanwhile: it stays until we leave
-                over = _work(header, thread, patience)
+            if thread != 0:
+                increase(board + _AT_WORK, 1)
+            if (
+                thread == 0 or load(board + _SCHEDULE) == opened
+            ):  # not closed: it stays until we leave
+                over = _work(opened, thread, patience)
+            if thread == 0:
+                return 0 if over == 0 else _close(board, opened, patience)
             increase(board + _AT_WORK, -1)
             if over == 0:
                 return 1
-            while load(board + _SCHEDULE) == header and idle < patience:
+            while load(board + _SCHEDULE) == opened and idle < patience:
                 pause()
                 idle += 1
             idle = 0

@@ -131,7 +131,7 @@ def _start(names: Sequence[str], does: str = "help_compiling") -> subprocess.Pop
 def help_compiling() -> None:
     """Compile kernels that the command line names, until the standard input ends.
 
-    Then a half of what runs the second step: the process that is helped compiles the other one.
+    Then what runs the second step.
     """
     from dpexec.engine.kernels import ahead, thread_team
 
@@ -141,7 +141,7 @@ def help_compiling() -> None:
             break
         if name in known:
             ahead.prepare(known[name])
-    ahead.prepare(thread_team.attend)
+    ahead.prepare(thread_team.join)
 
 
 def compile_named() -> None:

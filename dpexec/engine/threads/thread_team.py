@@ -66,8 +66,7 @@ class ThreadTeam:
         self._asking = threading.Lock()
         self._board = np.zeros(_BOARD, np.int64)
         self._address: int = self._board.ctypes.data
-        for code in (thread_team.lead, thread_team.attend):
-            code.prepare()  # where it is compiled, that is no part of a step
+        thread_team.join.prepare()  # where it is compiled, that is no part of a step
 
     def run(self, schedule: Schedule, peers: Peers | None = None) -> bool:
         """Run a schedule; False if an item refused its values.
@@ -106,7 +105,7 @@ class ThreadTeam:
         other threads of this process, may need the core.
         """
         began, done, patience = time.perf_counter(), 0, most
-        while not thread_team.lead.native(self._address, schedule.address, patience):
+        while not thread_team.join.native(self._address, schedule.address, 0, patience):
             before, done = done, schedule.done
             looked = peers is not None and peers.look()
             if patience < most and done > before:
@@ -148,7 +147,7 @@ class ThreadTeam:
         self.idents[number] = threading.get_ident()
         patience = _PATIENCE if number < self.size else _SHORT_PATIENCE
         began = time.perf_counter()
-        while thread_team.attend(self._address, number, patience):
+        while thread_team.join(self._address, 0, number, patience):
             nap(began)
         if number < self.size:
             self._idle.append(number)

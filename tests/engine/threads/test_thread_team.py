@@ -202,11 +202,11 @@ def test_items_note_the_word_that_came_last(last):
 
 def test_who_has_waited_in_vain_spins_no_more_until_something_comes(monkeypatch):
     steps, turns = Steps(), []
-    lead = thread_team.thread_team.lead
+    join = thread_team.thread_team.join
 
-    def counted(board, header, patience):
+    def counted(board, header, thread, patience):
         turns.append(patience)
-        return lead(board, header, patience)
+        return join(board, header, thread, patience)
 
     def look():
         if len(turns) == 4:
@@ -215,7 +215,7 @@ def test_who_has_waited_in_vain_spins_no_more_until_something_comes(monkeypatch)
             steps.words[:] = 1
         return False
 
-    monkeypatch.setattr(thread_team.thread_team, "lead", SimpleNamespace(native=counted))
+    monkeypatch.setattr(thread_team.thread_team, "join", SimpleNamespace(native=counted))
     assert steps.team.run(steps.schedule, Peers(look, urgent=False))
     long, short = thread_team._PATIENCE, thread_team._SHORT_PATIENCE
     assert turns[:7] == [long, short, short, short, short, long, short]
