@@ -197,7 +197,8 @@ def test_whole_steps_of_three_trainers_name_who_was_late(monkeypatch):
         trainer.start()
     late = [0, 1, 2] * 4
     sizes = [[60_000 if rank == slow else 4 for slow in late] for rank in places]
-    feeds = [[{"x": np.ones((rows, 64), np.float32)} for rows in own] for own in sizes]
+    ones = np.ones((60_000, 64), np.float32)
+    feeds = [[{"x": ones[:rows]} for rows in own] for own in sizes]
     together(trainers, feeds)
     assert [trainer.error for trainer in trainers] == [None] * 3
     part_all()
