@@ -41,9 +41,8 @@ KERNELS = {
 
 for module in MODULES:
     import_module(module)
-implementations.find("mul", "host")
+implementations.load_all()
 if kernels.available():
-    implementations.find("mul", "code")
     for module, names in KERNELS.items():
         known = vars(import_module(f"dpexec.engine.{module}"))
         for name in names.split():
