@@ -105,6 +105,7 @@ export class PassesView implements Panel {
     this.items[this.stage]?.scrollIntoView({ block: "nearest" });
     this.looks.tell(stage);
     this.said = `After ${stage.name}: ${plural(stage.nodes.length, "operator")}; ${counts(stage)}`;
+    this.summary.textContent = this.said; // also before there is room to draw
     this.selected = this.canvas.scene.selected = -1;
     this.describeStage(stage);
     this.isStale ||= !this.isWhole;
