@@ -79,7 +79,7 @@ class Recording:
         self._room: CodeNotes | None = None  # for steps of code
         self.began = 0
         self._begun = 0  # steps of these recorders
-        self._recorders: Sequence[Keeper] = ()
+        self._recorders: set[int] = set()  # their ids: what they keep may be large
         self.moved: Moved = {}
         at = 0
         self._steps: list[list[Step]] = []
@@ -203,8 +203,10 @@ class Recording:
             recorders: keep the notes.
         """
         self._envs = ()
-        if [*recorders] != [*self._recorders]:
-            self._recorders, self._begun = recorders, 0
+        known = set(map(id, recorders))
+        if not known & self._recorders:  # some take part in a few of the steps of others
+            self._begun = 0
+        self._recorders = known
         stamps, ran, inner, around = self.noted
         notes = _TaskNotes(self, stamps, ran, inner, around, self.moved)
         for recorder in recorders:
