@@ -110,7 +110,10 @@ class LimitedCache(OrderedDict[_K, _V]):
 
     def used(self, key: _K) -> _V | None:
         """The value of a key, which becomes the newest entry; None if there is none."""
-        found = self.pop(key, None)
+        found = self.get(key)
         if found is not None:
-            self[key] = found
+            try:
+                self.move_to_end(key)
+            except KeyError:  # another thread has dropped it since
+                self[key] = found
         return found

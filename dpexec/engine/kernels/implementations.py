@@ -51,6 +51,8 @@ _COMPILER = "by_numba"
 """A module without implementations; it imports numba, which code from the disk does not need."""
 
 _table: dict[tuple[str, Backend, bool], Any] = {}
+_brought: set[str] = set()
+"""Types whose modules have been imported."""
 _declared: dict[str, set[str]] = {}
 """By module of this package, the types that it implements."""
 
@@ -178,15 +180,16 @@ def _modules_by_type() -> dict[str, list[str]]:
     return found
 
 
-@functools.cache
 def _bring(type: str) -> None:
     """Import the modules that implement a type on processors."""
     modules = _modules_by_type().get(type)
-    if modules:
-        kernels.load()
-        with opdef.library.alone():  # the modules import files of operators
-            for name in modules:
-                importlib.import_module(name)
+    if modules is None or type in _brought:
+        return
+    kernels.load()
+    with opdef.library.alone():  # the modules import files of operators
+        for name in modules:
+            importlib.import_module(name)
+    _brought.add(type)
 
 
 def load_all() -> None:
