@@ -278,7 +278,7 @@ def _read_numpy(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, AttributeError) as error:
+    except (zipfile.BadZipFile, ValueError, AttributeError, EOFError) as error:
         raise CommandError(f"{path} is no archive of NumPy arrays: {error}") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,11 @@ def load(
         raise LoadError(f"the model is damaged: {error}") from error
     program = Program()
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
-    with unique_name.BUILDING, unique_name.guard(), program_guard(program, Program()):
-        builder = Builder(program, inferred.sizes)
-        names = {tensor.name for tensor in proto.graph.initializer}
-        chosen = _chooser(trainable, names, fixed)
+    names = _Names(proto.graph)
+    with unique_name.BUILDING, unique_name.guard(names), program_guard(program, Program()):
+        builder = Builder(program, inferred.sizes, names.taken)
+        weights = {tensor.name for tensor in proto.graph.initializer}
+        chosen = _chooser(trainable, weights, fixed)
         graph = Graph(builder, versions, folder, inferred.ranks, is_test, chosen)
         graph.initialize(proto.graph)
         _fix(graph, proto.graph, constants or {})
@@ -101,6 +102,29 @@ def load(
         tensor.set(array, None)
         put(name, tensor)
     return [program, feeds, fetches]
+
+
+class _Names(unique_name.UniqueNameGenerator):
+    """Names that a model has nowhere: those that dpexec exported are full of ``cast_1.tmp_0``."""
+
+    def __init__(self, proto: Any) -> None:
+        super().__init__()
+        self.taken = set(_value_names(proto))
+
+    def __call__(self, key: str) -> str:
+        while (name := super().__call__(key)) in self.taken:
+            pass
+        return name
+
+
+def _value_names(proto: Any) -> Iterator[str]:
+    """Names of all values of a graph and of the graphs inside its nodes."""
+    yield from (value.name for value in (*proto.input, *proto.initializer))
+    for node in proto.node:
+        yield from node.output
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _value_names(graph)
 
 
 def _fix(graph: Graph, proto: Any, constants: Mapping[str, Any]) -> None:

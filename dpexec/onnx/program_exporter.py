@@ -21,6 +21,7 @@ from dpexec.onnx.exporting.builder import Builder, Value, onnx_type
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import mappings
 from dpexec.onnx.exporting.refusals import CannotExport, ExportError
+from dpexec.onnx.exporting.specs import Specs
 from dpexec.onnx.exporting.values import Values
 
 __all__ = ["lengths_names", "program_to_model"]
@@ -57,7 +58,7 @@ class _Exporter:
         self.needed = frozenset(targets).union(*(op.input_arg_names for op in operators))
         others = (op.input_arg_names for op in operators if op.type != "dropout")
         self._read_elsewhere = frozenset(targets).union(*others)
-        self._mappings = mappings()
+        self._mappings, self._specs = mappings(), Specs()
 
     def inputs(self, feeds: Sequence[str]) -> list[onnx.ValueInfoProto]:
         """Declare the inputs: the fed variables, and the lengths of their sequences."""
@@ -114,7 +115,7 @@ class _Exporter:
         around, start = g.origin, len(g.nodes)
         g.origin = (next(filter(None, op.output_arg_names), op.type), _line(op))
         mapping = self._mappings.get(op.type)
-        call = Call(op, g, values, self.block, self.needed)
+        call = Call(op, g, values, self.block, self.needed, self._specs.around(op))
         try:
             if mapping is None:
                 raise CannotExport("dpexec knows nothing in ONNX that computes it")
@@ -135,9 +136,9 @@ class _Exporter:
         return next(filter(None, map(values.lengths, op.input_arg_names)), ())
 
     def outputs(self, targets: Sequence[str]) -> list[onnx.ValueInfoProto]:
-        """Declare the outputs: the targets, and the lengths of their sequences."""
+        """Declare the outputs: the targets, each once, and the lengths of their sequences."""
         made = []
-        for target in targets:
+        for target in dict.fromkeys(targets):
             var = self.program.global_block().var(target)
             value = self.values.find(target)
             if value is None:

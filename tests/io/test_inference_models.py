@@ -147,3 +147,25 @@ def test_model_under_another_name_is_a_missing_file():
     exe = fluid.Executor(fluid.CPUPlace())
     with pytest.raises(FileNotFoundError, match=r"no file other in .*another model_filename"):
         fluid.io.load_inference_model(str(SAVED / "inference"), exe, model_filename="other")
+
+
+def test_loops_over_a_fed_variable_are_saved(tmp_path):
+    x = fluid.data("x", [None, 2])
+    i, end = (fluid.layers.fill_constant([1], "int64", value) for value in (0, 2))
+    fluid.layers.while_loop(
+        lambda i, _: fluid.layers.less_than(i, end), lambda i, s: [i + 1, s * 2.0], [i, x]
+    )
+    out = fluid.layers.scale(x, 3.0)
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.float32([[1, 2]])}
+    fluid.io.save_inference_model(str(tmp_path), ["x"], [out], exe)
+    program, _, fetches = fluid.io.load_inference_model(str(tmp_path), exe)
+    for each, fetched in ((fluid.default_main_program(), [out]), (program, fetches)):
+        np.testing.assert_array_equal(exe.run(each, feed, fetched)[0], [[12, 24]])
+
+
+def test_what_makes_a_fed_variable_is_cut():
+    x = fluid.data("x", [None, 2])
+    hidden = fluid.layers.scale(x, 2.0)
+    out = fluid.layers.scale(hidden, 3.0)
+    part = fluid.default_main_program()._prune_with_input([hidden.name], [out])
+    assert [op.type for op in part.global_block().ops] == ["scale"]

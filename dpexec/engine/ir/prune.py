@@ -43,7 +43,8 @@ class Prunable:
     def _prune_with_input(self, feeded_var_names: str | list[str], targets: Any) -> Program:
         """A copy with the operators that compute the targets from the fed variables.
 
-        Operators of the optimizer are kept only as targets.
+        Operators of the optimizer are kept only as targets. What makes a fed variable is left out,
+        but not what changes one, such as a loop whose state it is.
 
         Raises:
             ValueError: a name is not a variable's, or no operator computes a target.
@@ -62,9 +63,9 @@ class Prunable:
         needed: set[str] = set()
         for op, twin in zip(program.global_block().ops[::-1], block.ops[::-1], strict=True):
             updates = op.role & roles.OPTIMIZE
-            if op in wanted or (not updates and needed.intersection(twin.writes)):
+            if op in wanted or (not updates and _makes(twin, needed, feeds)):
                 kept.append(twin)
-                needed.update(name for name in twin.reads if name not in feeds)
+                needed.update(twin.reads)
         block.ops = kept[::-1]
         made._drop_unused_blocks()
         used = {name for op in kept for name in (*op.reads, *op.writes)}
@@ -138,6 +139,12 @@ class Prunable:
             TypeError: ``other`` is no program.
         """
         _program(other)
+
+
+def _makes(op: Operator, needed: set[str], feeds: list[str]) -> bool:
+    """Whether an operator makes a needed variable, or changes a fed one."""
+    made = needed.intersection(op.writes)
+    return any(name not in feeds or name in op.reads for name in made)
 
 
 def _target_operators(

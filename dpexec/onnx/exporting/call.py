@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,13 +33,15 @@ class Call:
         values: the values of the variables.
         write: writes the operators of a block into a graph.
         needed: the variables that operators or users read.
+        specs: what differs from the declarations, for its inputs and for its outputs.
     """
 
     def __init__(
-        self, op: Operator, g: Builder, values: Values, write: Write, needed: frozenset[str]
-    ) -> None:
+        self, op: Operator, g: Builder, values: Values, write: Write, needed: frozenset[str],
+        specs: tuple[Mapping[str, Spec], Mapping[str, Spec]] = ({}, {}),
+    ) -> None:  # fmt: skip
         self.op, self.g, self.values, self.write_block = op, g, values, write
-        self.needed = needed
+        self.needed, self.specs = needed, specs
         self._start = len(g.nodes)
         self._results: list[tuple[str, Value, tuple[Value, ...]]] = []
 
@@ -79,8 +81,10 @@ class Call:
 
     def spec(self, slot: str, position: int = 0) -> Spec:
         """The declared shape, -1 where unknown, and type of an input or output."""
-        names = self.op.inputs.get(slot) or self.op.outputs.get(slot) or []
-        return self.op.block._var_recursive(names[position]).spec
+        given = self.op.inputs.get(slot)
+        name = (given or self.op.outputs.get(slot) or [])[position]
+        found = self.specs[0 if given else 1].get(name)
+        return self.op.block._var_recursive(name).spec if found is None else found
 
     def shape(self, slot: str) -> tuple[int, ...]:
         """The declared shape of an input or output, -1 where unknown."""

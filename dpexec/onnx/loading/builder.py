@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,11 +48,13 @@ class Builder:
         program: the program; only this object changes it while a model is loaded.
         sizes: sizes of the model's values by name, as ONNX infers them: a number, the name of an
             open size, or None.
+        taken: names of the model's values, which no other variable gets.
     """
 
-    def __init__(self, program: Program, sizes: Mapping[str, Sequence[Any]]) -> None:
-        self.program = program
-        self.sizes = sizes
+    def __init__(
+        self, program: Program, sizes: Mapping[str, Sequence[Any]], taken: Container[str] = ()
+    ) -> None:
+        self.program, self.sizes, self.taken = program, sizes, taken
         self.stored: dict[str, np.ndarray[Any, Any]] = {}
         self.scope_name = ""
         self._constants: dict[Any, Variable] = {}
@@ -71,8 +73,13 @@ class Builder:
         while True:
             name = f"{prefix}.tmp_{self._numbers}"
             self._numbers += 1
-            if self.block._find_var_recursive(name) is None and name not in self.stored:
+            if not self._has(name):
                 return self.block.create_var(name=name, **properties)
+
+    def _has(self, name: str) -> bool:
+        """Whether a variable has, or will have, this name."""
+        known = name in self.stored or name in self.taken
+        return known or self.block._find_var_recursive(name) is not None
 
     def add(
         self,
@@ -259,6 +266,8 @@ class Builder:
                 name=stored, shape=array.shape, dtype=dtype, persistable=True, stop_gradient=True
             )
         self._numbers += 1
+        while self._has(f"{name}.tmp_{self._numbers}"):
+            self._numbers += 1
         made = block.create_var(name=f"{name}.tmp_{self._numbers}", stop_gradient=True)
         attrs = {"shape": list(array.shape), "dtype": dtype}
         value = array.flat[0]

@@ -10,7 +10,7 @@ import pytest
 import dpexec as fluid
 from dpexec import layers
 from dpexec.engine.core.errors import EnforceNotMet, section_of
-from dpexec.onnx import ExportError, export
+from dpexec.onnx import ExportError, export, load
 from dpexec.onnx import exporter as exporting
 from tests.onnx.exporting.running import run
 
@@ -160,6 +160,60 @@ def test_inputs_can_be_fetched():
     model = exporting.model_of(fluid.default_main_program(), ["x"], [out, x])
     feed = {"x": np.ones((1, 2), "float32")}
     np.testing.assert_array_equal(run(model, feed)["x"], feed["x"])
+
+
+def test_a_variable_that_is_fetched_twice_is_one_output():
+    rows = layers.relu(fluid.data("rows", [None, 2], lod_level=1))
+    model = exporting.model_of(fluid.default_main_program(), ["rows"], [rows, rows])
+    assert [output.name for output in model.graph.output] == [rows.name, f"{rows.name}.lengths"]
+    feed = {"rows": np.ones((3, 2), "float32"), "rows.lengths": np.array([1, 2])}
+    assert run(model, feed)[rows.name].shape == (3, 2)
+
+
+def test_operators_before_a_reshape_in_place_see_the_old_shape():
+    image = fluid.data("image", [None, 2, 4, 4])
+    hidden = layers.conv2d(image, 3, 3)
+    out = layers.conv2d(hidden, 2, 3, padding=1)
+    layers.reshape(hidden, [-1, 12], inplace=True)  # the program says [-1, 12] from here on
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"image": np.ones((1, 2, 4, 4), "float32")}
+    exe.run(fluid.default_startup_program())
+    (expected,) = exe.run(feed=feed, fetch_list=[out])
+    for targets in ([out], [out, hidden]):
+        model = exporting.model_of(fluid.default_main_program(), ["image"], targets)
+        np.testing.assert_allclose(run(model, feed)[out.name], expected, rtol=1e-5)
+
+
+def test_a_recurrence_after_a_loop_runs():
+    x = fluid.data("x", [None, 3, 2])
+    i, end = (layers.fill_constant([1], "int64", value) for value in (0, 2))
+    _, state = layers.while_loop(
+        lambda i, s: layers.less_than(i, end), lambda i, s: [i + 1, s * 2.0], [i, x]
+    )
+    steps = layers.transpose(state, [1, 0, 2])
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        step = rnn.step_input(steps)
+        memory = rnn.memory(shape=[-1, 2], batch_ref=steps, ref_batch_dim_idx=1)
+        total = memory + step
+        rnn.update_memory(memory, total)
+        rnn.step_output(total)
+    model = exporting.model_of(fluid.default_main_program(), ["x"], [rnn()])
+    feed = {"x": np.arange(12, dtype="float32").reshape(2, 3, 2)}
+    expected = 4 * np.cumsum(feed["x"].transpose(1, 0, 2), 0)
+    np.testing.assert_array_equal(next(iter(run(model, feed).values())), expected)
+
+
+@pytest.mark.parametrize("number", [1.0, 3.0])
+def test_names_of_exported_branches_do_not_meet_those_of_loading(number, tmp_path):
+    x = fluid.data("x", [None, 2])
+    small = layers.less_than(layers.reduce_mean(x), layers.fill_constant([1], "float32", 2.0))
+    layers.cond(small, lambda: x * 2.0, lambda: x + 1.0)  # not exported, so it leaves names free
+    out = layers.cond(small, lambda: x * 3.0, lambda: x + 9.0)
+    model = export(fluid.default_main_program(), tmp_path / "net.onnx", ["x"], [out])
+    program, _, fetches = load(model)
+    feed = {"x": np.full((1, 2), number, "float32")}
+    made = fluid.Executor(fluid.CPUPlace()).run(program, feed, fetches)
+    np.testing.assert_array_equal(made[0], [[3.0, 3.0]] if number == 1 else [[12.0, 12.0]])
 
 
 def test_variables_that_are_written_again_have_their_last_value():

@@ -213,7 +213,7 @@ def select_input(c: Call) -> None:
         if number == len(names) - 1:
             return found
         at = g.Equal(mask, np.array(number, c.dtype("Mask")))
-        inside = Call(c.op, g, c.values, c.write_block, c.needed)
+        inside = Call(c.op, g, c.values, c.write_block, c.needed, c.specs)
         both = [lambda _: [found], lambda inner: [chosen(inner, number + 1)]]
         return branches(inside, at, [out], both)[0]
 
@@ -235,9 +235,11 @@ def recurrent(c: Call) -> None:
     c.write_block(body, inner, values)
     outputs = c.op.outputs["outputs"]
     left = [*(c.attr("states") or []), *outputs]
-    infos = [
-        _info(inner.Identity(values.find(name) or ""), body._var_recursive(name)) for name in left
-    ]
+    infos = []
+    for name in left:
+        var, value = body._var_recursive(name), inner.Identity(values.find(name) or "")
+        sizes = [None] * len(var.shape)  # onnxruntime must know the rank, and may not after a loop
+        infos.append(helper.make_tensor_value_info(value, onnx_type(to_numpy(var.dtype)), sizes))
     graph = helper.make_graph(inner.nodes, "step", entered, infos)
     way = [int(bool(c.attr("reverse")))]
     made = g.Scan(
