@@ -20,7 +20,7 @@ extensions = [
     "reference_pages",
     "repository_links",
 ]
-exclude_patterns = ["_build", "_inventories"]
+exclude_patterns = ["_build", "_inventories", "_templates"]
 nitpicky = True
 nitpick_ignore = [
     ("py:class", "graphviz.graphs.Digraph"),  # its site has no such page
@@ -62,6 +62,7 @@ intersphinx_mapping = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "dpexec"
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
@@ -85,4 +86,4 @@ html_theme_options = {
     "pygments_light_style": "tango",
     "pygments_dark_style": "github-dark",
 }
-html_sidebars = {"api/*": ["sidebar-nav-bs"], "index": []}
+html_sidebars = {"api/*": ["api-names"], "api/index": ["sidebar-nav-bs"], "index": []}

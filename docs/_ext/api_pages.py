@@ -244,6 +244,28 @@ def show_colons(
     lines[:] = [line.replace(COLON, ":") for line in lines]
 
 
+@functools.cache
+def _sidebars() -> dict[str, tuple[str, list[tuple[str, str]]]]:
+    """Of each page in ``api``: its module, and the module's names with their pages."""
+    found: dict[str, tuple[str, list[tuple[str, str]]]] = {
+        f"api/{place}": (place, []) for place in public_names.modules()
+    }
+    for name in _known().values():
+        if name.home == name.full:
+            page = f"api/{public_names.page_of(name.full)}"
+            found[page] = found[f"api/{name.module}"]
+            found[page][1].append((name.name, page))
+    return found
+
+
+def show_module(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
+) -> None:
+    """Give the sidebar of a page in ``api`` the names of its module."""
+    if page in _sidebars():
+        context["module"], context["module_names"] = _sidebars()[page]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("builder-inited", write_pages)
@@ -252,5 +274,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", add_see_also, priority=450)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("doctree-read", qualify)
+    app.connect("html-page-context", show_module)
     app.connect("missing-reference", resolve, priority=900)  # after intersphinx
     return {"parallel_read_safe": True, "parallel_write_safe": True}

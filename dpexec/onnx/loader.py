@@ -49,10 +49,10 @@ def load(
             looked for beside the path.
         is_test: normalizations use their running statistics without changing them, and dropout
             drops nothing; False builds the program for training.
-        trainable: which initializers are trained, by name: a list or a function. By default those
-            of real numbers with more than one element, except running statistics, masks with
-            infinite elements, settings of operators, and what PyTorch's exporter says to be
-            buffers or constants.
+        trainable: which initializers are trained, by name: a list or a function. By default, all
+            initializers of real numbers with more than one element are trained, except running
+            statistics, masks with infinite elements, settings of operators, and the buffers and
+            constants that PyTorch's exporter marks.
         constants: numbers for inputs of the model that need not be fed.
 
     Returns:
