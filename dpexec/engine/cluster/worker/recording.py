@@ -50,6 +50,7 @@ def noted_on_worker(recording: Recording) -> Noted:
     from distributed import get_worker
 
     worker = get_worker()
+    recording.has_rounds = False  # of loops; they are not sent
     stamps, ran, _, around = recording.noted
     began = around[0][2]
     transfers = list(_transfers(worker, began))

@@ -63,6 +63,7 @@ class Recording:
     Attributes:
         moved: by id of a collective, the bytes that it moved in this step, if they differ between
             steps.
+        has_rounds: whether the first steps note the rounds of loops.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -78,6 +79,7 @@ class Recording:
         self._ran: list[Ran | None] = []
         self._room: CodeNotes | None = None  # for steps of code
         self.began = 0
+        self.has_rounds = True
         self._begun = 0  # steps of these recorders
         self._recorders: set[int] = set()  # their ids: what they keep may be large
         self.moved: Moved = {}
@@ -266,7 +268,7 @@ class Recording:
         """A call of an operator with blocks that notes the times of the operators inside."""
 
         def call(env: Env) -> None:
-            if self._begun > _DETAILED:
+            if not self.has_rounds or self._begun > _DETAILED:
                 return step.call(env)  # type: ignore[arg-type]
             thread, inner = threading.get_ident(), self._inner
 
