@@ -15,7 +15,7 @@ from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import between, during, meeting, reading
+from dpexec.viz.measured.shares import between, during, in_calls, meeting, reading
 from dpexec.viz.measured.step_parts import why_longer
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
@@ -42,7 +42,11 @@ _SLOW = 3
 _UNUSUAL = 2.0
 """The slowest steps are explained if they take more than so many times the median."""
 
-_BETWEEN = "share of the whole time: batches are read, or the script works"
+_BETWEEN = {
+    False: "batches are read, or the script works",
+    True: "calls of run take it, as steps are short",
+}
+"""What happens between steps, by whether they follow each other at once."""
 
 _LEAST = 0.005
 """A type or layer is listed if making it faster would save at least this share of a step."""
@@ -101,12 +105,12 @@ class Findings(View):
                 f"For {percent(self._reading)} of the whole time, steps wait for batches that are "
                 "read too slowly; all other figures are about the rest.",
             )
-        self._between = between(counted_steps)
+        self._between, self._in_between = between(counted_steps), _BETWEEN[in_calls(counted_steps)]
         if self._between >= _MUCH:
             self.notes.insert(
                 0,
-                f"{percent(self._between)} of the whole time passes between the steps, where "
-                "batches are read or the script works; all other figures are about the rest.",
+                f"{percent(self._between)} of the whole time passes between the steps: "
+                f"{self._in_between}; all other figures are about the rest.",
             )
         count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
@@ -196,7 +200,7 @@ class Findings(View):
             {"label": label, "value": share, "unit": "fraction", "hint": hint}
             for label, share, hint in (
                 ("waiting for batches", self._reading, "share of the whole time: reading is slow"),
-                ("between steps", self._between, _BETWEEN),
+                ("between steps", self._between, f"share of the whole time: {self._in_between}"),
             )
             if share >= WORTH_SAYING
         ]

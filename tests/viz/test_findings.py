@@ -1,6 +1,7 @@
 """The analysis as a view: the same figures as text, page and picture, and nothing overlaps."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -66,3 +67,17 @@ def test_replicas_that_share_too_few_processors_are_told():
         str(text).startswith("during 80% of the step more tasks run than there are processors (1)")
         for text in analyse(made).analysis.advice
     )
+
+
+@pytest.mark.parametrize(
+    ("gap", "why"), [(2e-5, "calls of run take it"), (1e-3, "batches are read")]
+)
+def test_short_gaps_between_steps_are_calls_of_run(gap, why):
+    starts = [step * (gap + 1e-5) for step in range(6)]
+    made = trace(
+        [event("relu", "op", 0, "a", at, at + 1e-5, step=step) for step, at in enumerate(starts)]
+    )
+    found = analyse(made)
+    assert re.match(rf"\d+% of the whole time passes between the steps: {why}", found.notes[0])
+    short = any("larger batches need fewer calls" in str(each) for each in found.analysis.advice)
+    assert short == (gap < 1e-4)

@@ -25,6 +25,7 @@ from dpexec.viz.measured.shares import (
     StepTime,
     Wait,
     between,
+    in_calls,
     meeting,
     preparing,
     reading,
@@ -242,14 +243,14 @@ def _waits_for_batches(steps: Sequence[StepTime]) -> Iterator[Advice]:
 
 def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     share = between(steps)
-    yield Advice(
-        f"{percent(share)} of the whole time passes between the steps, outside of this program: "
-        "other programs run, batches are read, or the script works; a DataLoader with "
-        "use_double_buffer and train_from_dask read while steps run, and persist() saves what "
-        "every epoch would compute again",
-        (),
-        share,
+    why = (
+        "outside of this program: other programs run, batches are read, or the script works; a "
+        "DataLoader with use_double_buffer and train_from_dask read while steps run, and "
+        "persist() saves what every epoch would compute again"
     )
+    if in_calls(steps):
+        why = "in calls of run, as steps are short: larger batches need fewer calls"
+    yield Advice(f"{percent(share)} of the whole time passes between the steps, {why}", (), share)
     yield from _waits_for_batches(steps)
     share = preparing(steps)
     yield Advice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 APART = ("meetings", "preparing", "reading")
 """What happens between steps and is not the script's, by its name in a trace."""
+
+_CALL = 40e-6  # seconds that a call of `run` takes beside its step, at most
 
 PathPart = Literal[
     "compute", "communication", "data", "overhead", "turn", "straggler", "scheduler", "unknown"
@@ -125,6 +128,12 @@ def between(steps: Sequence[StepTime]) -> float:
     """Return the share of the whole time that the script takes between some steps."""
     gaps = sum((step.gap or 0.0) - step.met - step.prepared - step.read for step in steps)
     return _of_all(gaps, steps)
+
+
+def in_calls(steps: Sequence[StepTime]) -> bool:
+    """Whether the time between steps is so short that calls of `run` themselves take it."""
+    gaps = [s.gap - s.met - s.prepared - s.read for s in steps if s.gap is not None]
+    return bool(gaps) and statistics.median(gaps) < _CALL
 
 
 def meeting(steps: Sequence[StepTime]) -> float:
