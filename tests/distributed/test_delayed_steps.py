@@ -1,5 +1,6 @@
 """``Executor.delayed`` on a cluster: each step runs once, on the workers."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask import delayed
-from distributed import as_completed, fire_and_forget
+from distributed import Client, as_completed, fire_and_forget
 
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.executors import steps_elsewhere
@@ -54,6 +55,18 @@ def test_futures_of_fetches_come_in_order(pair):
     came = [future.key for future in as_completed(futures, loop=pair.loop)]
     assert set(came) == {future.key for future in futures}
     assert_as_plain(training, feeds, pair.gather(futures))
+
+
+def test_an_asynchronous_client_computes_steps(pair):
+    feeds, training = batches(2), Training(scheduler="threads")
+
+    async def compute():
+        async with Client(
+            pair.scheduler.address, asynchronous=True, set_as_default=False
+        ) as client:
+            return await client.gather(client.compute([training.delayed(feed) for feed in feeds]))
+
+    assert_as_plain(training, feeds, asyncio.run(compute()))
 
 
 def test_futures_of_steps_are_inputs_of_other_tasks(pair):

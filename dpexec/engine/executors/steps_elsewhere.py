@@ -174,7 +174,7 @@ def _ask_here() -> list[str]:
     if distributed is None:
         return []
     known = distributed.Client._instances  # of all; the public way knows the current one alone
-    found = [it for it in known if it.status == "running" and not it.asynchronous]
+    found = [it for it in known if it.status == "running"]
     for client in set(found) - set(_served):
         _served.add(client)
         client.subscribe_topic(_TOPIC, functools.partial(_asked, weakref.ref(client)))

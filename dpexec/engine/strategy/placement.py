@@ -48,8 +48,8 @@ def scheduler_in_force(asked: Any = None) -> Any:
         ``"threads"``, ``"sync"``, or a ``distributed.Client``.
 
     Raises:
-        RuntimeError: ``"distributed"`` was asked for without an active client, or the client is
-            asynchronous.
+        RuntimeError: ``"distributed"`` was asked for without an active client, or this is the
+            thread of an asynchronous client's event loop.
         ValueError: dask knows no scheduler of the name in ``dask.config``.
     """
     asked = _configured() if asked is None else asked
@@ -66,8 +66,9 @@ def scheduler_in_force(asked: Any = None) -> Any:
         found = asked
     if not isinstance(found, str) and found.asynchronous:
         raise RuntimeError(
-            f"{found} is asynchronous, but a run of a program blocks: make a Client without "
-            "asynchronous=True, and run on a thread that is not its event loop's"
+            f"{found} is asynchronous, but a run of a program blocks its event loop: let a thread "
+            "run it, as in await asyncio.to_thread(executor.run, program, ...), or make a Client "
+            "without asynchronous=True"
         )
     return found
 
@@ -87,7 +88,8 @@ def _configured() -> Any:
         return "threads"
     if isinstance(named, str):
         if named.lower() in ("distributed", "dask.distributed"):
-            return "distributed"
+            inside = distributed is not None and _inside_a_task(distributed)
+            return "threads" if inside else "distributed"  # a client of the worker has set it
         if named.lower() not in named_schedulers:
             known = ", ".join(["distributed", *sorted(named_schedulers)])
             raise ValueError(f"scheduler={named!r} of dask.config is none that dask knows: {known}")

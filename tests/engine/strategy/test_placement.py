@@ -6,7 +6,7 @@ import logging
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, worker_client
 
 import dpexec as fluid
 from dpexec.engine.dispatch.engine import Engine
@@ -145,8 +145,26 @@ def test_asynchronous_client_is_refused():
     asyncio.run(ask())
 
 
+def test_threads_run_beside_an_asynchronous_client():
+    async def ask():
+        async with Client(n_workers=0, asynchronous=True, **QUIET) as client:
+            assert await asyncio.to_thread(scheduler_in_force) is client
+
+    asyncio.run(ask())
+
+
 def test_inside_of_a_dask_task_there_is_no_client(client):
     assert client.submit(active_client).result() is None
+
+
+def _scheduler_beside_a_client():
+    with worker_client():  # becomes the scheduler of dask.config in the worker's process
+        return scheduler_in_force()
+
+
+def test_inside_of_a_dask_task_threads_run_steps(client):
+    for task in _scheduler_beside_a_client, scheduler_in_force:
+        assert client.submit(task, pure=False).result() == "threads"
 
 
 @pytest.mark.parametrize(("number", "expected"), [(None, 2), ("2", 4)])
