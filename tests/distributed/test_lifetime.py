@@ -76,17 +76,26 @@ def plugins(client):
     return set(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins)))
 
 
+def topics(client):
+    """The topics of events that a scheduler keeps for runs."""
+    names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler._broker._topics))
+    return {name for name in names if name.startswith("dpexec-")}
+
+
 @both_collectives
 def test_collected_engine_leaves_nothing(pair, collectives):
     until(lambda: all_held(pair) == NOTHING)
-    before = plugins(pair)
+    before, known = plugins(pair), topics(pair)
     run = train(*NETS["mlp"](), 2, scheduler=pair, collectives=collectives)
+    token = run.compiled._engine._cluster.token
+    assert any(token in topic for topic in topics(pair) - known)
     assert all(replicas == 1 for replicas, _, _ in all_held(pair))
     (mine,) = (name for name in plugins(pair) - before if name.startswith("dpexec-"))
     del run
     gc.collect()
     until(lambda: all_held(pair) == NOTHING)
     until(lambda: mine not in plugins(pair))  # it goes when the workers have answered
+    assert not any(token in topic for topic in topics(pair))
 
 
 @both_collectives

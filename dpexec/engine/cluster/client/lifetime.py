@@ -90,7 +90,7 @@ async def _tell_workers(client: Any, token: str) -> None:
         client.unsubscribe_topic(topic_of(token))
     with contextlib.suppress(Exception):  # else the plugin tells workers when the client leaves
         await client.run(forget, token, on_error="ignore", asynchronous=True)
-        await client.unregister_scheduler_plugin(topic_of(token))
+        await client._run_on_scheduler(_end, token)
 
 
 class ClientWatch(SchedulerPlugin):
@@ -171,13 +171,22 @@ class ClientWatch(SchedulerPlugin):
 
     def _check(self, scheduler: Any) -> None:
         if self.client not in scheduler.clients and self.name in scheduler.plugins:
-            scheduler.remove_plugin(name=self.name)
+            _end(self.token, scheduler)
             scheduler.loop.add_callback(self._tell_workers, scheduler)
 
     async def _tell_workers(self, scheduler: Any) -> None:
         message = {"op": "run", "function": dumps(forget), "args": dumps((self.token,))}
         message |= {"kwargs": dumps({}), "wait": True}
         await scheduler.broadcast(msg=message, on_error="ignore")
+
+
+def _end(token: str, dask_scheduler: Any) -> None:
+    """Remove what the scheduler has of a run: the plugin, and topics with their latest events."""
+    if topic_of(token) in dask_scheduler.plugins:
+        dask_scheduler.remove_plugin(name=topic_of(token))
+    topics = dask_scheduler._broker._topics  # there is no public way to free them
+    for topic in topic_of(token), _homes_topic(token):
+        topics.pop(topic, None)
 
 
 def _watches(scheduler: Any) -> list[ClientWatch]:
