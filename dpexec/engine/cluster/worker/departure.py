@@ -84,6 +84,12 @@ class _Holdings:
                 await self._hand_on(token, replicas)
         release(token, self._worker)
 
+    @property
+    def _is_connected(self) -> bool:
+        """Whether the scheduler is there: dask would look for one that has ended for long."""
+        stream = self._worker.batched_stream
+        return stream is not None and stream.comm is not None and not stream.comm.closed()
+
     async def _hand_on(self, token: str, replicas: WorkerReplicas) -> None:
         """Give own state of replicas to the first other worker that is not being closed."""
         while replicas.running:
@@ -92,6 +98,7 @@ class _Holdings:
         found = {d: versions.part(names[d]) for d, versions in replicas.stores.items() if names[d]}
         found = {**replicas.mirrors, **found}
         message = {"function": dumps(_take_over), "args": dumps((token, found)), "kwargs": b""}
+        found = found if self._is_connected else {}  # else all workers end with their scheduler
         known = await self._worker.scheduler.ncores() if found else {}  # replicas may be moving
         for peer in dict.fromkeys((*replicas.peers, *known)) if found else ():
             if peer != self._worker.address and peer in known:
