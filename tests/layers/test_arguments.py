@@ -208,3 +208,16 @@ def test_numbers_of_float32_keep_their_fractions_as_attributes():
     steps = layers.leaky_relu(x, np.float32(0.25)), layers.clip(x, np.float32(-0.5), 0.5)
     found = fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(steps))
     np.testing.assert_array_equal(found, [[-0.5, 1.0], [-0.5, 0.5]])  # Paddle: 0 for -0.5
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (lambda: layers.dynamic_lstm(x(None, 12), 16), r"must have 4 \* 4 columns.*size=16"),
+        (lambda: layers.dynamic_lstmp(x(None, 12), 16, 3), r"must have 4 \* 4 columns.*size=16"),
+        (lambda: layers.dynamic_gru(x(None, 12), 8), r"must have 24 columns.*size=24"),
+    ],
+)
+def test_recurrent_layers_say_how_wide_their_input_must_be(layer, message):
+    with pytest.raises(fluid.core.EnforceNotMet, match=message):
+        layer()

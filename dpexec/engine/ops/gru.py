@@ -42,6 +42,12 @@ def infer_gru(
         f"Input {x} must be (rows, 3 * size)",
     )
     size = x.shape[1] // 3
+    wide = weight.shape[-1] if weight.rank == 2 and weight.shape[1] == 3 * weight.shape[0] else 0
+    require(
+        wide in (0, 3 * size),
+        f"Input {x} has columns for {size} units, but Weight {weight} is for {wide // 3}: the "
+        f"input must have {wide} columns, as those of layers.fc(..., size={wide})",
+    )
     require_shape("Weight", weight, (size, 3 * size), x)
     require_shape("Bias", bias, (1, 3 * size), x)
     require_shape("H0", h0, (one_level(lod), size), x)

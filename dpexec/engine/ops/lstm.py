@@ -32,8 +32,14 @@ def check_lstm(x: Spec, bias: Spec, use_peepholes: bool, **kinds: str) -> int:
         x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 4 == 0,
         f"Input {x} must be (rows, 4 * size)",
     )
-    size = x.shape[1] // 4
-    require_shape("Bias", bias, (1, (7 if use_peepholes else 4) * size), x)
+    size, wide = x.shape[1] // 4, 7 if use_peepholes else 4
+    cells, rest = divmod(bias.shape[1], wide) if bias.rank == 2 else (size, 0)
+    require(
+        rest or cells == size,
+        f"Input {x} has columns for {size} cells, but Bias {bias} is for {cells}: the input must "
+        f"have 4 * {cells} columns, as those of layers.fc(..., size={4 * cells})",
+    )
+    require_shape("Bias", bias, (1, wide * size), x)
     require_activations(**kinds)
     return size
 
