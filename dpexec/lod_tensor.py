@@ -32,7 +32,7 @@ def create_lod_tensor(
         of numbers ``(elements, their length, 1)``.
 
     Raises:
-        TypeError: data has another type.
+        TypeError: data has another type, or the lengths are no list of levels.
         AssertionError: the lengths differ from those of the lists.
         EnforceNotMet: the lengths do not add up to the number of rows.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpexec.data_feeder import DataFeeder
 from dpexec.dataset import DatasetBase
+from dpexec.engine.arguments.converted import as_integer
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.tensors import LoDTensor
@@ -81,7 +82,7 @@ class DataLoader:
             raise AssertionError(f"dataset is a fluid.io.Dataset, not {dataset!r}")
         if feed_list is None:
             raise AssertionError("feed_list should be set: programs are fed by name")
-        if num_workers < 0:
+        if as_integer(num_workers, "num_workers") < 0:
             raise AssertionError("num_workers should be a non-negative value")
         if timeout < 0:
             raise AssertionError("timeout should be a non-negative value")

@@ -14,6 +14,11 @@ def test_of_an_array():
     assert made.recursive_sequence_lengths() == [[2, 1, 3]]
 
 
+def test_lengths_are_a_list_for_each_level():
+    with pytest.raises(TypeError, match=r"a list for each level, as in \[\[2, 1\]\]"):
+        fluid.create_lod_tensor(np.ones((3, 1)), [2, 1], CPU)
+
+
 def test_of_lists_of_numbers():
     made = fluid.create_lod_tensor([[1, 2, 3], [4, 5]], [[3, 2]], CPU)
     assert (made.lod(), made.shape()) == ([[0, 3, 5]], [5, 1])

@@ -40,8 +40,20 @@ def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         [[[1.0, 2.0], [3.0, 4.0]], [0, 1]]
     """
     if isinstance(batch[0], np.ndarray):
-        return [np.stack(batch)]
-    return [np.stack(field) for field in zip(*batch, strict=True)]
+        return [_stack(0, batch)]
+    return [_stack(number, field) for number, field in enumerate(zip(*batch, strict=True))]
+
+
+def _stack(number: int, field: Sequence[Any]) -> np.ndarray[Any, Any]:
+    shapes = [np.shape(value) for value in field]
+    if len(set(shapes)) > 1:
+        place = next(place for place, shape in enumerate(shapes) if shape != shapes[0])
+        problem = (
+            f"field {number} of the samples: sample {place} of a batch has shape {shapes[place]}, "
+            f"but sample 0 has {shapes[0]}; they must be alike, or collate_fn pads them"
+        )
+        raise see("samples-that-do-not-fit", ValueError(problem))
+    return np.stack(field)
 
 
 def stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
-from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.places import CPUPlace, Place, array_module, on_device
 
@@ -186,7 +186,11 @@ class LoDTensor:
 
         Raises:
             EnforceNotMet: they do not add up to the number of rows of the tensor.
+            TypeError: they are the numbers of one level, not a list of levels.
         """
+        if any(isinstance(level, (int, np.integer)) for level in lengths):
+            problem = f"lengths are a list for each level, as in [[2, 1]], but received {lengths}"
+            raise see("lengths-that-do-not-fit", TypeError(problem))
         self._set_lod(Lod.of_lengths(lengths))
 
     def _set_lod(self, lod: Lod) -> None:
