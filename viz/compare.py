@@ -10,13 +10,22 @@ from typing import Any
 
 from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
 from dpexec.viz.comparing.causes import ENOUGH, Cause, Split, cause_text, split
-from dpexec.viz.comparing.changes import Change, change_of, lone_of, per_step
+from dpexec.viz.comparing.changes import change_of, lone_of, per_step
 from dpexec.viz.comparing.circumstances import circumstances, located
+from dpexec.viz.comparing.figures import figures, signed, spread
 from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
-from dpexec.viz.pages.units import counted, cut, percent, ratio_text, room, seconds_text, wrapped
+from dpexec.viz.pages.units import (
+    counted,
+    cut,
+    percent,
+    room,
+    seconds_text,
+    signed_percent,
+    wrapped,
+)
 from dpexec.viz.pages.view import View
 from dpexec.viz.tuning.rhythm import Rhythm
 
@@ -94,7 +103,7 @@ class Comparison(View):
     def svg(self) -> str:
         """The causes and the largest differences as an SVG document."""
         bars = [
-            Bar(change.short(LONGEST), change.before, change.after, _figures(change))
+            Bar(change.short(LONGEST), change.before, change.after, figures(change))
             for change in self.changes
         ]
         lone = [
@@ -121,7 +130,7 @@ class Comparison(View):
         at, found = self.steps[0], []
         for cause in self.causes:
             end = at + cause.difference
-            found.append(Bar(cause_text(cause), at, end, _spread(cause), not cause.is_noise))
+            found.append(Bar(cause_text(cause), at, end, spread(cause), not cause.is_noise))
             at = end
         return found
 
@@ -148,7 +157,7 @@ class Comparison(View):
             change = "as fast as"
         about = (
             f"the median step of {self.names[1]} is {change} that of {self.names[0]} "
-            f"({low:+.1%} to {high:+.1%})"
+            f"({signed_percent(low)} to {signed_percent(high)})"
         )
         most = f"{100 * limit:g}%"
         left, surely_left = remaining(*self._contention)
@@ -181,7 +190,8 @@ class Comparison(View):
         crowded = max(run.share for run in self._contention) >= CROWDED
         if crowded or low is None or high is None or low <= limit:
             return ""
-        longer = f"operators take {work:.1%} of a step longer ({low:+.1%} to {high:+.1%})"
+        ends = f"({signed_percent(low)} to {signed_percent(high)})"
+        longer = f"operators take {work:.1%} of a step longer {ends}"
         return f"{longer}, more than {100 * limit:g}%: {self._blamed()}."
 
     def _crowded(self, left: float) -> str:
@@ -196,7 +206,7 @@ class Comparison(View):
     def _blamed(self) -> str:
         """The causes of longer steps that noise does not explain, the largest ones."""
         found = [cause for cause in self.causes if cause.is_certain and cause.difference > 0]
-        texts = [f"{cause_text(cause)} {_spread(cause)}" for cause in found[:_BLAMED]]
+        texts = [f"{cause_text(cause)} {spread(cause)}" for cause in found[:_BLAMED]]
         return ", ".join(texts) or "a little of all"
 
     @property
@@ -233,7 +243,8 @@ class Comparison(View):
             more = "less" if after < before else "more"
             took = "as long" if before == after else f"{change} {more} time"
             _, low, high = self.split.slower
-            sure_text = "" if low is None or high is None else f" ({low:+.1%} to {high:+.1%})"
+            known = low is not None and high is not None
+            sure_text = f" ({signed_percent(low)} to {signed_percent(high)})" if known else ""
             noise = low is not None and high is not None and low <= 0 <= high
             doubt = ", which noise may explain" if noise and before != after else ""
             notes.insert(0, f"A step takes {took}{sure_text}{doubt}.")
@@ -262,7 +273,7 @@ class Comparison(View):
             "notes": self.notes,
             "sides": (one, other),
             "causes": [
-                (cause_text(c), c.difference, _spread(c), not c.is_noise, c.nodes)
+                (cause_text(c), c.difference, spread(c), not c.is_noise, c.nodes)
                 for c in self.causes
             ],
             "rows": [(c.label, c.before, c.after, c.nodes) for c in self.changes],
@@ -288,7 +299,7 @@ class Comparison(View):
         labels = [change.short(LONGEST) for change in self.changes[:ROWS]]
         width = max(map(len, labels), default=0)
         for change, label in zip(self.changes, labels, strict=False):
-            lines.append(f"{label:<{width}}  {_figures(change, 9)}")
+            lines.append(f"{label:<{width}}  {figures(change, 9)}")
         lines += _rest(self.changes)
         for name, lone in zip(self.names, (self.only_before, self.only_after), strict=True):
             lines += [
@@ -303,30 +314,13 @@ class Comparison(View):
         causes = self.causes
         if not causes:
             return []
-        figures = [f"  {_spread(cause)}{'  (noise)' if cause.is_noise else ''}" for cause in causes]
-        longest = max(_SHORTEST, min(LONGEST, room() - max(map(len, figures))))
+        texts = [f"  {spread(cause)}{'  (noise)' if cause.is_noise else ''}" for cause in causes]
+        longest = max(_SHORTEST, min(LONGEST, room() - max(map(len, texts))))
         labels = [cut(cause_text(cause), longest) for cause in causes]
         width = max(map(len, labels))
-        rows = [f"{label:<{width}}{said}" for label, said in zip(labels, figures, strict=True)]
+        rows = [f"{label:<{width}}{said}" for label, said in zip(labels, texts, strict=True)]
         total = self.steps[1] - self.steps[0]
-        return [f"Why, of {_signed(total)} a step:", *rows, "", "Operators:"]
-
-
-def _signed(seconds: float) -> str:
-    return f"{'−' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
-
-
-def _spread(cause: Cause) -> str:
-    text = _signed(cause.difference)
-    if cause.low is None or cause.high is None:
-        return text
-    return f"{text} ({_signed(cause.low)} to {_signed(cause.high)})"
-
-
-def _figures(change: Change, wide: int = 0) -> str:
-    ratio = "" if change.ratio is None else f"  {ratio_text(change.ratio)}"
-    before, after = seconds_text(change.before), seconds_text(change.after)
-    return f"{before:>{wide}} → {after:>{wide}}{ratio}" if wide else f"{before} → {after}{ratio}"
+        return [f"Why, of {signed(total)} a step:", *rows, "", "Operators:"]
 
 
 def _rest(rows: Sequence[Any]) -> list[str]:

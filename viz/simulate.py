@@ -27,7 +27,14 @@ from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.template import cores_of, templates, threads_of
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import ChartData, StackData, TableData, Unit
-from dpexec.viz.pages.units import bytes_text, counted, percent, seconds_text, wrapped
+from dpexec.viz.pages.units import (
+    bytes_text,
+    counted,
+    percent,
+    seconds_text,
+    signed_percent,
+    wrapped,
+)
 from dpexec.viz.pages.view import View
 from dpexec.viz.simulate_svg import render
 
@@ -210,7 +217,7 @@ class Simulation(View):
             self.verdict,
             f"Replay of the recorded {counted(self.recorded_devices, 'device')} "
             f"({self.recorded_mode}): {seconds_text(self.replayed)}, measured "
-            f"{seconds_text(self.measured)} ({self.error:+.1%}). Assumed: {self.mode}, "
+            f"{seconds_text(self.measured)} ({signed_percent(self.error)}). Assumed: {self.mode}, "
             f"{connection}, {cores}; every device gets as many samples as recorded, and is fed and "
             "fetched from one after another.",
             *self._left_out,

@@ -149,6 +149,16 @@ def percent(share: float) -> str:
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
+def signed_percent(share: float) -> str:
+    """Return a change in percent with its sign.
+
+    Example:
+        >>> signed_percent(-0.331)
+        '−33.1%'
+    """
+    return f"{share:+.1%}".replace("-", "−")
+
+
 def ratio_text(ratio: float) -> str:
     """Return how many times as much something is; a division where that is hardly anything.
 
