@@ -60,8 +60,8 @@ def test_a_loop_of_which_nothing_was_recorded_has_none():
     assert rounds(["mul"], []) == {}
 
 
-def recorded(steps):
-    """A loop of three rounds, recorded."""
+def recorded(steps, rows=(2,)):
+    """A loop of three rounds, recorded, in steps on batches of such numbers of rows in turn."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup):
         x = layers.assign(fluid.data("x", [None, 4]))
@@ -77,11 +77,18 @@ def recorded(steps):
     compiled = fluid.CompiledProgram(main).with_data_parallel(
         exec_strategy=execution, places=[fluid.CPUPlace()]
     )
-    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones([2, 4], np.float32)}
+    exe = fluid.Executor(fluid.CPUPlace())
     with fluid.scope_guard(fluid.Scope()):
-        for _ in range(steps):
+        for step in range(steps):
+            feed = {"x": np.ones([rows[step % len(rows)], 4], np.float32)}
             exe.run(compiled, feed=feed, fetch_list=[x])
     return Schedule(compiled.trace)
+
+
+def test_only_first_steps_record_rounds_whatever_their_sizes():
+    schedule = recorded(7, range(2, 9))
+    names = [[schedule.by_id[i].event.name for i in s.slices] for s in schedule.steps]
+    assert [found.count("tanh") for found in names] == [3, 3, 3, 3, 0, 0, 0]
 
 
 def test_only_first_steps_record_rounds_and_a_sentence_says_so():

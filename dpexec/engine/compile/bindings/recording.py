@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from dpexec.engine.compile.bindings.records import (
     marks_of,
 )
 from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Step, run_steps
 from dpexec.engine.graph.ssa import OpNode
@@ -52,6 +54,22 @@ if TYPE_CHECKING:
 __all__ = ["Recording"]
 
 _DETAILED = 3  # steps that record the rounds of loops, behind the first one of a recording
+
+
+class _Detail:
+    """How many steps of a plan were recorded, of all sizes: those of sequences rarely repeat.
+
+    Attributes:
+        steps: since the recorders are these.
+        recorders: their ids, as what they keep may be large.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.recorders: set[int] = set()
+
+
+_details: WeakKeyDictionary[Plan, _Detail] = WeakKeyDictionary()
 
 
 class Recording:
@@ -80,8 +98,7 @@ class Recording:
         self._room: CodeNotes | None = None  # for steps of code
         self.began = 0
         self.has_rounds = True
-        self._begun = 0  # steps of these recorders
-        self._recorders: set[int] = set()  # their ids: what they keep may be large
+        self._detail = _details.setdefault(plan, _Detail())
         self.moved: Moved = {}
         at = 0
         self._steps: list[list[Step]] = []
@@ -97,7 +114,7 @@ class Recording:
     def begin(self) -> None:
         """Called when a step begins that runs task by task."""
         self.began = perf_counter_ns()
-        self._begun += 1
+        self._detail.steps += 1
 
     def begin_tasks(self) -> None:
         """Called when the step's values have been fed."""
@@ -206,9 +223,9 @@ class Recording:
         """
         self._envs = ()
         known = set(map(id, recorders))
-        if not known & self._recorders:  # some take part in a few of the steps of others
-            self._begun = 0
-        self._recorders = known
+        if not known & self._detail.recorders:  # some take part in a few of the steps of others
+            self._detail.steps = 0
+        self._detail.recorders = known
         stamps, ran, inner, around = self.noted
         notes = _TaskNotes(self, stamps, ran, inner, around, self.moved)
         for recorder in recorders:
@@ -268,7 +285,7 @@ class Recording:
         """A call of an operator with blocks that notes the times of the operators inside."""
 
         def call(env: Env) -> None:
-            if not self.has_rounds or self._begun > _DETAILED:
+            if not self.has_rounds or self._detail.steps > _DETAILED:
                 return step.call(env)  # type: ignore[arg-type]
             thread, inner = threading.get_ident(), self._inner
 
