@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from dpexec.engine.core.errors import ClusterError
+from dpexec.engine.dask.calling import looked_at
 from dpexec.engine.dask.reach import unreachable
 
 __all__ = ["Homes", "Reachability", "check_free", "named"]
@@ -17,6 +19,7 @@ __all__ = ["Homes", "Reachability", "check_free", "named"]
 Homes = Mapping[str, Sequence[int]]
 """Addresses of workers, with the replicas that live there."""
 
+_LOOK = 0.5  # seconds between questions whether those that contact others are there
 _LEAST = 3.0  # seconds; in less, a packet that was lost is not sent again
 
 _Reach = Callable[..., Awaitable[tuple[dict[str, Any], dict[str, str]]]]
@@ -59,22 +62,35 @@ class Reachability:
         """Whether two workers reach each other."""
         return frozenset((one, other)) not in self.apart
 
-    async def check(self, homes: Homes, what: str) -> None:
+    async def check(self, homes: Homes, what: str) -> dict[str, str]:
         """Let workers contact each other; runs on the event loop of the client.
-
-        A worker that does not answer the client either counts as lost, and not here.
 
         Args:
             homes: the workers.
             what: why they are asked.
 
+        Returns:
+            What is wrong with workers that do not answer the client either.
+
         Raises:
             SchedulerLostError: the scheduler does not answer.
         """
         if len(homes) < 2:
-            return
+            return {}
         args = tuple(homes), self._patience
-        answers, _ = await self._reach(unreachable, args, homes, what, 2 * self._patience)
+        asking = asyncio.ensure_future(
+            self._reach(unreachable, args, homes, what, 2 * self._patience)
+        )
+        try:
+            while not (await asyncio.wait([asking], timeout=_LOOK))[0]:
+                _, silent = await self._reach(os.getpid, (), homes, what)
+                if silent and not asking.done():  # nobody waits for what these find out
+                    others = {home: homes[home] for home in homes if home not in silent}
+                    return silent | await self.check(others, what)
+            answers, silent = asking.result()
+        finally:
+            asking.cancel()
+            asking.add_done_callback(looked_at)
         for pair in itertools.combinations(answers, 2):
             self.apart.pop(frozenset(pair), None)
         for worker, found in answers.items():
@@ -82,10 +98,11 @@ class Reachability:
                 text = f"{named(worker, homes)} does not reach {named(peer, homes)}"
                 both = frozenset((worker, peer))
                 self.apart[both], self._seen[both] = f"{text} ({found[peer]})", time.monotonic()
+        return silent
 
     def check_later(
         self, loop: asyncio.AbstractEventLoop, workers: Collection[str]
-    ) -> Future[None]:
+    ) -> Future[dict[str, str]]:
         """Let workers contact each other, while the client does other things.
 
         Args:

@@ -127,8 +127,8 @@ class Contact:
         """
         return dict(self._sync(self._missing, homes, what))
 
-    def check(self, homes: Homes, what: str) -> None:
-        """Find out which workers reach each other, see :class:`Reachability`.
+    def check(self, homes: Homes, what: str) -> dict[str, str]:
+        """Find out which workers reach each other, and which are silent: :class:`Reachability`.
 
         Args:
             homes: the workers.
@@ -137,9 +137,9 @@ class Contact:
         Raises:
             SchedulerLostError: the scheduler does not answer.
         """
-        self._sync(self.reachability.check, homes, what)
+        return dict(self._sync(self.reachability.check, homes, what))
 
-    def check_later(self, workers: Collection[str]) -> Future[None]:
+    def check_later(self, workers: Collection[str]) -> Future[dict[str, str]]:
         """The same while the client does other things; returns a task that ends with it."""
         return self.reachability.check_later(self.client.loop.asyncio_loop, workers)
 

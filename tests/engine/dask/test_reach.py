@@ -7,6 +7,7 @@ import pytest
 from distributed.comm import CommClosedError
 from distributed.core import ConnectionPool
 
+from dpexec.engine.dask import reachability
 from dpexec.engine.dask.reach import unreachable
 
 
@@ -21,3 +22,21 @@ def test_worker_that_is_closed_while_it_asks_others_is_lost():
 
     with pytest.raises(CommClosedError, match=r"worker tcp:.* is closed"):
         asyncio.run(ask())
+
+
+def test_nobody_waits_for_a_silent_worker_until_others_have_given_it_up(monkeypatch):
+    monkeypatch.setattr(reachability, "_LOOK", 0.01)
+    asked = []
+
+    async def reach(function, args, homes, what, limit=None):
+        asked.append((function, [*homes]))
+        if function is not unreachable:
+            return {}, {"b": "did not answer for 5 s"}
+        if "b" in homes:
+            await asyncio.sleep(100)
+        return {home: {"c": "refused"} if home == "a" else {} for home in homes}, {}
+
+    known, homes = reachability.Reachability(reach, 5.0), dict.fromkeys("abc", ())
+    assert asyncio.run(known.check(homes, "to move")) == {"b": "did not answer for 5 s"}
+    assert asked[-1] == (unreachable, ["a", "c"])
+    assert [*known.apart] == [frozenset("ac")]

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from dpexec.engine.cluster.client.losses import named
 from dpexec.engine.cluster.home_table import HomeTable
-from dpexec.engine.core.errors import ClusterError
+from dpexec.engine.core.errors import ClusterError, WorkerLostError
 from dpexec.engine.dask.annotations import ANYWHERE, of_ours, those_wanted, wanted_here
 from dpexec.engine.dask.fitness import misfits, nobody_fits
 from dpexec.engine.dask.waiting import Contact
@@ -157,7 +158,8 @@ class Candidates:
             living: the workers that answer, some of which are wanted.
 
         Raises:
-            ClusterError: workers or the scheduler do not answer.
+            WorkerLostError: workers do not answer.
+            ClusterError: the scheduler does not answer.
         """
         fit = set(self.fit(living))
         left = {worker for worker in fit if self._is_ready(worker)} or fit
@@ -167,7 +169,9 @@ class Candidates:
             self._rehearsals |= dict.fromkeys(self._homes)
             apart = self._reach.lately(self._homes)
             if not apart:
-                self._contact.check(homes.workers, "to find out who reaches whom")
+                silent = self._contact.check(homes.workers, "to find out who reaches whom")
+                if silent:
+                    raise WorkerLostError(named(silent, homes), silent)
                 apart = self._reach.among(self._homes)
             if not apart:
                 return homes

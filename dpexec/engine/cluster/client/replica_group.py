@@ -248,8 +248,9 @@ class ReplicaGroup:
         """
         self._candidates.want()
         for left in reversed(range(ATTEMPTS)):
-            self.homes = self._candidates.homes(self.homes, self._candidates.living(begins=True))
             try:
+                living = self._candidates.living(begins=True)
+                self.homes = self._candidates.homes(self.homes, living)
                 self._make_room(self.homes.workers, self.complete)
                 break
             except WorkerLostError as error:
