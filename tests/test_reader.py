@@ -391,8 +391,3 @@ def test_samples_are_stacked_field_by_field():
     np.testing.assert_array_equal(found[1], [0, 2, 4])
     (alone,) = fluid.io.default_collate_fn([sample[0] for sample in samples])
     np.testing.assert_array_equal(alone, found[0])
-
-
-def test_samples_of_different_shapes_are_named():
-    with pytest.raises(ValueError, match=r"field 1 of the samples: sample 2 .* has shape \(3,\)"):
-        fluid.io.default_collate_fn([(0, np.ones(2 + (n == 2))) for n in range(4)])

@@ -12,7 +12,7 @@ from dpexec.data_feeder import DataFeeder
 from dpexec.engine.core.errors import EnforceNotMet, see
 from dpexec.engine.core.places import Place, transfers
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.reading.prefetch import Prefetch
+from dpexec.reading.prefetch import Prefetch, items_of
 
 __all__ = ["checked_array", "copied", "default_collate_fn", "feed", "stacked"]
 
@@ -58,7 +58,7 @@ def _stack(number: int, field: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 def stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:
     """Convert lists of samples to batches."""
-    for samples in reader():
+    for samples in items_of(reader):
         yield list(feeder.feed(samples).values())
 
 

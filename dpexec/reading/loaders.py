@@ -20,7 +20,7 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.reading.batches import checked_array, copied, feed, stacked
 from dpexec.reading.decorators import batch
 from dpexec.reading.operators import append_read, create_double_buffer, create_reader
-from dpexec.reading.prefetch import Prefetch, check_readers
+from dpexec.reading.prefetch import Prefetch, check_readers, items_of
 from dpexec.reading.processes import in_process
 
 __all__ = ["BatchQueue", "GeneratorLoader", "Reader"]
@@ -275,7 +275,7 @@ class GeneratorLoader:
         source, names = self._source, self.feed_names
         if source is None:
             raise AssertionError("Data source of DataLoader has not set yet")
-        read = in_process(source) if self._use_multiprocess else source
+        read = in_process(source) if self._use_multiprocess else partial(items_of, source)
         return Prefetch(lambda: (feed(names, b) for b in read()), self._capacity)
 
     def _onto(self, batches: Prefetch, places: Sequence[Place]) -> Prefetch:

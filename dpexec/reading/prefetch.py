@@ -12,7 +12,7 @@ from typing import Any
 from dpexec.engine.core.errors import see
 from dpexec.engine.trace.between import noted
 
-__all__ = ["Prefetch", "check_readers"]
+__all__ = ["Prefetch", "check_readers", "items_of"]
 
 
 def check_readers(*readers: Any) -> None:
@@ -28,6 +28,20 @@ def check_readers(*readers: Any) -> None:
                 f"{type(reader).__name__}: give the function itself, without calling it"
             )
             raise see("a-generator-in-place-of-a-function", TypeError(problem))
+
+
+def items_of(reader: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+    """What a reader returns.
+
+    Raises:
+        TypeError: it returns nothing, as a function without ``yield`` does.
+    """
+    found: Iterable[Any] | None = reader()
+    if found is None:
+        name = getattr(reader, "__qualname__", repr(reader))
+        problem = f"reader {name} returned None: it must yield batches, or return an iterator"
+        raise see("a-generator-in-place-of-a-function", TypeError(problem))
+    return found
 
 
 _threads = threading.local()
