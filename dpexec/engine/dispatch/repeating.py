@@ -43,8 +43,9 @@ class _Latest(NamedTuple):
 class Repeating(ABC):
     """An engine's short way to such a step: what could differ is compared, nothing is looked up.
 
-    Only steps of code on processors of this process come here (:attr:`_repeats`). What is to be
-    recorded, checked for NaN or refused goes the long way, by ``Engine.run``.
+    Only steps of code on processors of this process that update no variable come here
+    (:attr:`_repeats`). What is to be recorded, checked for NaN or refused goes the long way, by
+    ``Engine.run``.
     """
 
     graph: SSAGraph
