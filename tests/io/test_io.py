@@ -302,6 +302,20 @@ def test_a_parameter_of_another_shape_is_refused(line, tmp_path):
         fluid.io.load_persistables(exe, str(tmp_path / "d"), main)
 
 
+def test_load_refuses_a_parameter_of_another_shape_and_stores_nothing(line, tmp_path):
+    exe, main, _ = line
+    fluid.save(main, str(tmp_path / "m"))
+    others = fluid.Program(), fluid.Program()
+    with fluid.program_guard(*others), fluid.unique_name.guard():
+        wide = fluid.layers.fc(fluid.data("x", [None, 13]), 2)
+        fluid.optimizer.Adam(0.01).minimize(fluid.layers.mean(wide))
+    exe.run(others[1])
+    before = programs.state(fluid, others[0])
+    with pytest.raises(RuntimeError, match=r"shape does not match.*fc_0"):
+        fluid.load(others[0], str(tmp_path / "m"), exe)
+    assert_state(others[0], before)
+
+
 def test_saving_before_startup_names_the_variable(tmp_path):
     net = nets.classifier()
     with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_0\.\w_0 has no value"):
