@@ -90,6 +90,8 @@ def test_a_program_for_training_needs_to_know_what_is_fetched(model, tmp_path, c
         (["saved", "out.h5"], "no format ends with .h5"),
         (["text.onnx", "out.npz"], "no ONNX model"),
         (["text.npz", "out.safetensors"], "no archive of NumPy arrays"),
+        (["void.npz", "out.safetensors"], "no archive of NumPy arrays"),
+        (["none.npz", "out.safetensors"], "has no parameters"),
         (["text.safetensors", "out.npz"], "no file of safetensors"),
         (["empty", "out.npz"], "has no __model__"),
         (["weights.npz", "weights.npz"], "the same"),
@@ -107,6 +109,8 @@ def test_what_cannot_be_converted_leaves_nothing(
     (tmp_path / "empty").mkdir()
     for name in ("text.onnx", "text.npz", "text.safetensors"):
         (tmp_path / name).write_text("nothing of that kind")
+    (tmp_path / "void.npz").touch()
+    np.savez("none.npz")
     np.savez("weights.npz", **arrays)
     np.savez("other.npz", strange=np.ones(3))
     np.savez("small.npz", **{name: np.ones(1, np.float32) for name in arrays})
