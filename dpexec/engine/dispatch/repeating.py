@@ -43,9 +43,8 @@ class _Latest(NamedTuple):
 class Repeating(ABC):
     """An engine's short way to such a step: what could differ is compared, nothing is looked up.
 
-    Only steps of code on processors of this process that update no variable come here
-    (:attr:`_repeats`). What is to be recorded, checked for NaN or refused goes the long way, by
-    ``Engine.run``.
+    Only steps of code on processors of this process come here (:attr:`_repeats`). What is to be
+    recorded, checked for NaN or refused goes the long way, by ``Engine.run``.
     """
 
     graph: SSAGraph
@@ -78,7 +77,8 @@ class Repeating(ABC):
         """Whether steps of the program may come here."""
         once = self.steps_per_run == self._runs_per_drop == 1 and not self._dry_run
         alone = not self._on_cluster and self.runner.agreement is None and not self.graph.bodies
-        kept = self.keeps_sequences or self._kept_offsets.names or self._kept_offsets.written
+        written = self._kept_offsets.written
+        kept = self.keeps_sequences or self._kept_offsets.names or self.offsets.hold(written)
         return once and alone and not kept and not self._deleted
 
     @functools.cached_property

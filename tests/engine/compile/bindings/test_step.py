@@ -1,6 +1,7 @@
 """A step that runs as one schedule of code has the bits of its tasks run one by one."""
 
 import itertools
+import linecache
 import random
 import signal
 import sys
@@ -257,15 +258,24 @@ def test_interrupt_at_any_line_leaves_a_whole_step():
 
 
 def interrupted_step(run, feed, position):
-    """Press Ctrl-C before a line; returns whether the step was interrupted, and had fewer lines."""
-    lines = 0
+    """Press Ctrl-C before a line; returns whether the step was interrupted, and had fewer lines.
+
+    A ``with`` statement that is reached again is about to leave its block. Python looks for signals
+    after the call of ``__exit__`` only, so that nothing can be interrupted there.
+    """
+    lines, entered = 0, set()
 
     def trace(frame, event, argument):
         nonlocal lines
         if "dpexec" not in frame.f_code.co_filename:
             return None
-        lines += event == "line"
-        if event == "line" and lines == position:
+        place = frame, frame.f_lineno
+        if event != "line" or place in entered:
+            return trace
+        if linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+            entered.add(place)
+        lines += 1
+        if lines == position:
             signal.raise_signal(signal.SIGINT)
         return trace
 
