@@ -26,14 +26,15 @@ const {type}* value, const {type}* factor, {type}* out) {{
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
     long long row = i / width, column = i % width, key = keys[row], target = targets[row];
     if ((row > 0 && keys[row - 1] == key) || target < 0 || target >= rows) continue;
-    {type} total = value[order[row] * width + column];
+    {type} rest = 0;
     for (long long next = row + 1; next < count && keys[next] == key; ++next)
-      total += value[order[next] * width + column];
+      rest += value[order[next] * width + column];
+    {type} total = value[order[row] * width + column] + rest;
     out[target * width + column] += {total};
   }}
 }}
 """
-"""Rows are added up in order, as on the host."""
+"""The first row comes last, as in NumPy: up to eight rows have the same sum there, bit for bit."""
 
 
 def add_at(xp: Any, out: Any, places: Any, value: Any) -> None:

@@ -14,8 +14,6 @@ from dpexec.engine.core.tensors import LoDTensor
 
 __all__ = ["SelectedRows"]
 
-_LONG = 32  # rows; longer runs are added up one run after another, shorter ones together
-
 
 class SelectedRows:
     """Some rows of a tall matrix, such as the gradient of a large embedding table.
@@ -275,7 +273,7 @@ class SelectedRows:
         return order, self._rows[order]
 
     def _sum_repeated(self) -> tuple[Any, Any]:
-        """Sorted rows, each once, and the sums of their values."""
+        """Sorted rows, each once, and their values: far faster than ``add.at``."""
         order, rows = self._sorted(np)
         value = self.value[order]
         first = np.ones(len(rows), dtype=bool)
@@ -283,23 +281,7 @@ class SelectedRows:
         starts = np.flatnonzero(first)
         if len(starts) == len(rows):
             return rows, value
-        return rows[starts], _sums_of_runs(value, starts)
+        return rows[starts], np.add.reduceat(value, starts, axis=0)
 
     def __repr__(self) -> str:
         return f"SelectedRows(height={self.height_}, rows={self.rows()})"
-
-
-def _sums_of_runs(value: Any, starts: Any) -> Any:
-    """Sums of runs of rows, added up from the first row on as machine code does.
-
-    ``np.add.reduceat`` takes another order, and ``np.add.at`` takes ten times as long.
-    """
-    lengths = np.diff(starts, append=len(value))
-    made = value[starts]
-    for place in range(1, min(int(lengths.max()), _LONG)):
-        runs = np.flatnonzero((lengths > place) & (lengths <= _LONG))
-        made[runs] += value[starts[runs] + place]
-    for run in np.flatnonzero(lengths > _LONG):
-        rows = value[starts[run] : starts[run] + lengths[run]]
-        made[run] = np.add.accumulate(rows, axis=0)[-1]
-    return made

@@ -71,8 +71,6 @@ def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:
     if isinstance(param, SelectedRows):
         rows, value = param.positions(grad.row_array, "Grad", xp), grad.value
         SelectedRows(rows, len(param.value), value).add_to(xp, param.value, -scalar(rate))
-    elif isinstance(grad, SelectedRows) and xp is np:  # row by row, as Paddle and machine code
-        np.subtract.at(param, grad.row_array, scalar(rate) * grad.value)
     elif isinstance(grad, SelectedRows):
         grad.add_to(xp, param, -scalar(rate))
     else:
