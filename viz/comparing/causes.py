@@ -13,28 +13,24 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from dpexec.viz.comparing.gathering import Ends, Gathering
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.step_parts import BEHIND, Behind, Divider, LateOn, Part, StepParts
+from dpexec.viz.measured.step_parts import (
+    BEHIND,
+    Behind,
+    Divider,
+    LateOn,
+    Part,
+    PartKind,
+    StepParts,
+)
 from dpexec.viz.pages.words import PARTS
 
-CauseKind = Literal[
-    "operator",
-    "added",
-    "removed",
-    "communication",
-    "data",
-    "overhead",
-    "straggler",
-    "no_free_thread",
-    "turn",
-    "scheduler",
-    "unknown",
-]
+CauseKind: TypeAlias = PartKind | Literal["added", "removed"]
 
 _TOGETHER = {
     "operator": " other operators",

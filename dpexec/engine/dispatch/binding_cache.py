@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.check import check_fetch_names
@@ -24,17 +24,6 @@ __all__ = ["BindingCache"]
 
 _BINDINGS_KEPT = limit_of("bindings")
 _OPERATORS_KEPT = limit_of("operators in bindings")
-
-
-class _Latest(NamedTuple):
-    """The latest binding, and what it was found by."""
-
-    binding: Binding
-    shapes: Any
-    fetch: tuple[str, ...]
-    merged: bool
-    checked: bool
-    forms: int
 
 
 class BindingCache:
@@ -60,7 +49,6 @@ class BindingCache:
         self._binder = Binder(graph, compilation, replicas, here)
         self._plans: LimitedCache[PlanKey, Plan] = LimitedCache(limit_of("plans"))
         self._kept: dict[Any, Binding] = {}
-        self._latest: _Latest | None = None
         self._rows: LimitedCache[Any, dict[int, int]] = LimitedCache(limit_of("rows of devices"))
 
     @property
@@ -91,11 +79,9 @@ class BindingCache:
         return replace(feeds, rows=self._rows[key])
 
     def of_each(
-        self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool
+        self, batches: Iterable[Feeds], fetch: tuple[str, ...], merged: bool
     ) -> list[Binding]:
         """The bindings for the batches of a run, see :meth:`of`."""
-        if len(batches) == 1:
-            return [self.of(batches[0], fetch, merged)]
         found: list[Binding] = []
         before: Feeds | None = None
         for feeds in batches:
@@ -116,23 +102,11 @@ class BindingCache:
             EnforceNotMet: a value is missing, or names, shapes or types do not fit.
         """
         checked = bool(flags.current["FLAGS_check_nan_inf"])
-        last, replicas = self._latest, self._replicas
-        if (
-            last is not None
-            and last.shapes is feeds.shapes  # feeds that are cut alike share this object
-            and last.fetch == fetch
-            and last.merged == merged
-            and last.checked == checked
-            and last.forms == replicas.forms
-            and not feeds.rows
-            and replicas.in_sync(last.binding.plan)
-        ):
-            return last.binding
         busy = busy_devices(self._graph, feeds.rows) if feeds.rows else ()
         plan_key = PlanKey(fetch, feeds.names, feeds.idle, checked, busy)
         plan = self._plans.get(plan_key) or self._make_plan(plan_key)
-        replicas.sync(plan, plan.reads)
-        key = (plan, feeds.shapes, merged, replicas.forms)
+        self._replicas.sync(plan, plan.reads)
+        key = (plan, feeds.shapes, merged, self._replicas.forms)
         binding = self._kept.get(key)
         if binding is None:
             with preparing():
@@ -140,7 +114,6 @@ class BindingCache:
         self._kept[key] = self._kept.pop(key, binding)  # the latest used is last
         if len(self._kept) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._kept[next(iter(self._kept))]
-        self._latest = _Latest(binding, feeds.shapes, fetch, merged, checked, replicas.forms)
         return binding
 
     def _make_plan(self, key: PlanKey) -> Plan:
