@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.engine.core.places import Place
 from dpexec.engine.core.ranges import require_between
-from dpexec.engine.core.runs import add_runs
+from dpexec.engine.core.runs import add_at, add_runs, sums_of_runs
 from dpexec.engine.core.tensors import LoDTensor
 
 __all__ = ["SelectedRows"]
@@ -197,11 +197,13 @@ class SelectedRows:
         Args:
             xp: ``numpy`` or ``cupy``.
             dense: the matrix.
-            factor: an array of one element; the sums are multiplied by it.
+            factor: an array of one element; rows are multiplied by it, and added one after another.
         """
-        if xp is np:
+        if xp is np and factor is None:
             rows, value = self._sum_repeated()
-            dense[rows] += value if factor is None else factor * value
+            dense[rows] += value
+        elif xp is np:
+            add_at(np, dense, self._rows, factor * self.value)
         else:
             order, rows = self._sorted(xp)
             add_runs(xp, dense, rows, order, rows, self.value, factor)
@@ -273,7 +275,7 @@ class SelectedRows:
         return order, self._rows[order]
 
     def _sum_repeated(self) -> tuple[Any, Any]:
-        """Sorted rows, each once, and their values: far faster than ``add.at``."""
+        """Sorted rows, each once, and the sums of their values."""
         order, rows = self._sorted(np)
         value = self.value[order]
         first = np.ones(len(rows), dtype=bool)
@@ -281,7 +283,7 @@ class SelectedRows:
         starts = np.flatnonzero(first)
         if len(starts) == len(rows):
             return rows, value
-        return rows[starts], np.add.reduceat(value, starts, axis=0)
+        return rows[starts], sums_of_runs(value, starts)
 
     def __repr__(self) -> str:
         return f"SelectedRows(height={self.height_}, rows={self.rows()})"

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.runs import add_runs
+from dpexec.engine.core.runs import add_runs, sums_of_runs
 from dpexec.engine.ir.opdef import Spec, require
 from dpexec.engine.ir.roles import EMPTY
 
@@ -141,15 +141,16 @@ def column(xp: Any, values: Ints, like: Any) -> Any:
 def sequence_sums(xp: Any, x: Any, lod: Lod) -> Any:
     """The sum of the rows of every sequence, ``(sequences, ...)``."""
     out = xp.zeros((len(lod.lengths), *x.shape[1:]), x.dtype)
-    if x.ndim > 1 and x.size > _WIDE * len(out) and xp is np:
+    in_rows = len(x) < x.size and x.flags.c_contiguous  # NumPy adds one row after another
+    if in_rows and x.size > _WIDE * len(out) and xp is np:
         for row, (start, stop) in zip(out, lod.spans(), strict=True):
             np.add.reduce(x[start:stop], axis=0, out=row)
     elif xp is not np:
         owners = xp.asarray(row_owners(lod))
         add_runs(xp, out, owners, xp.arange(len(x)), owners, x)
     elif x.size:
-        filled = lod.lengths > 0  # reduceat takes no empty ones
-        out[filled] = np.add.reduceat(x, lod.offsets[:-1][filled], axis=0)
+        filled = lod.lengths > 0
+        out[filled] = sums_of_runs(x, lod.offsets[:-1][filled])
     return out
 
 

@@ -103,3 +103,40 @@ def test_rows_that_there_are_not_get_nothing():
     places = cupy.asarray(np.array([-1, 0, 2, 1, 2**40]))
     add_at(cupy, memory[2:4], places, cupy.ones((5, 2), np.float32))
     np.testing.assert_array_equal(memory.get(), np.repeat([0, 0, 1, 1, 0, 0], 2).reshape(6, 2))
+
+
+@pytest.mark.parametrize("width", [1, 3, 400])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_are_added_up_from_the_first_row_on(dtype, width):
+    """As in Paddle and in machine code. The order of ``np.add.reduceat`` depends on the shape."""
+    cupy, rng = make_cupy(1), np.random.default_rng(0)
+    rows = rng.integers(0, 3, 60)
+    value = rng.standard_normal((60, width)).astype(dtype)
+    expected = np.zeros((3, width), dtype)
+    for row, part in zip(rows, value, strict=True):
+        expected[row] += part
+    sparse = SelectedRows(rows, 3, value)
+    on_gpu = SelectedRows(cupy.asarray(rows), 3, cupy.asarray(value))
+    np.testing.assert_array_equal(sparse.merged().value, expected)
+    np.testing.assert_array_equal(on_gpu.to_dense(cupy).get(), expected)
+    order = np.argsort(rows, kind="stable")
+    lod = Lod([[0, *np.cumsum(np.bincount(rows)).tolist()]])
+    for xp in (np, cupy):
+        found = sequence_sums(xp, xp.asarray(value[order]), lod)
+        np.testing.assert_array_equal(found if xp is np else found.get(), expected)
+
+
+def test_rows_times_a_factor_are_added_one_after_another():
+    """As sparse SGD does it in Paddle and in machine code."""
+    cupy, rng = make_cupy(1), np.random.default_rng(0)
+    rows, factor = rng.integers(0, 3, 60), np.float32([-0.3])
+    value = rng.standard_normal((60, 5)).astype("f")
+    start = rng.standard_normal((3, 5)).astype("f")
+    expected, on_host, on_gpu = start.copy(), start.copy(), cupy.asarray(start)
+    for row, part in zip(rows, value, strict=True):
+        expected[row] -= np.float32(0.3) * part
+    SelectedRows(rows, 3, value).add_to(np, on_host, factor)
+    sparse = SelectedRows(cupy.asarray(rows), 3, cupy.asarray(value))
+    sparse.add_to(cupy, on_gpu, cupy.asarray(factor))
+    np.testing.assert_array_equal(on_host, expected)
+    np.testing.assert_array_equal(on_gpu.get(), expected)

@@ -63,6 +63,14 @@ def test_sparse_gradients_keep_the_bits(options):
     assert_same_bits(train(net, feeds, 3), train(net, feeds, 3, **options))
 
 
+@pytest.mark.parametrize("optimizer", ["SGD", "Momentum", "Adagrad", "Adam"])
+def test_updates_of_repeated_rows_that_are_not_in_place_keep_the_bits(optimizer):
+    rest = [0.9] if optimizer == "Momentum" else []
+    net = words(getattr(fluid.optimizer, optimizer)(0.1, *rest))
+    feeds = word_batches(4)
+    assert_same_bits(train(net, feeds), train(net, feeds, enable_inplace=False))
+
+
 def test_one_device_equals_plain_executor():
     net, feeds = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), batches(4)
     parallel = train(net, feeds, 1)
