@@ -26,7 +26,8 @@ def crop(
 
     Args:
         x: float32.
-        shape: numbers, or a variable whose shape is used.
+        shape: numbers, or a variable whose shape is used. If it begins with -1, the section has
+            all rows.
         offsets: numbers, or a variable with all offsets; 0 by default.
         name: prefix of names.
 

@@ -210,6 +210,36 @@ def test_numbers_of_float32_keep_their_fractions_as_attributes():
     np.testing.assert_array_equal(found, [[-0.5, 1.0], [-0.5, 0.5]])  # Paddle: 0 for -0.5
 
 
+def test_fractions_are_not_rounded_for_float64():
+    x = layers.cast(layers.assign(np.array([-2.0, 1.0], "float32")), "float64")
+    steps = layers.leaky_relu(x, 0.1), layers.scale(x, 0.1)
+    found = fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(steps))
+    np.testing.assert_array_equal(found, [[-0.2, 1.0], [-0.2, 0.1]])  # Paddle: -0.200000003
+
+
+def test_activations_with_negative_arguments_take_one_branch():
+    x = layers.assign(np.array([-0.25, 0.25, 2.0], "float32"))
+    steps = layers.elu(x, -2.0), layers.softshrink(x, -0.5), layers.hard_shrink(x, -0.5)
+    found = fluid.Executor(fluid.CPUPlace()).run(fetch_list=list(steps))
+    np.testing.assert_allclose(found[0], [-2 * np.expm1(-0.25), 0.25, 2.0], 1e-6)
+    np.testing.assert_array_equal(found[1], [0.25, 0.75, 2.5])  # Paddle: [-0.5, 0.5, 2.5]
+    np.testing.assert_array_equal(found[2], [-0.25, 0.25, 2.0])  # Paddle: [-0.5, 0.5, 2.0]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_first_size_of_crop_may_be_all_rows(whole):
+    x = fluid.data("x", [None, 3])
+    exe = fluid.Executor(fluid.CPUPlace())
+    feed = {"x": np.arange(12, dtype="float32").reshape(4, 3)}
+    if whole:
+        out = layers.crop(x, [-1, 2], [0, 1])
+        assert out.shape == (-1, 2)
+        np.testing.assert_array_equal(exe.run(feed=feed, fetch_list=[out])[0], feed["x"][:, 1:])
+        return
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"\[2, -1\]: only the first number may be"):
+        layers.crop(x, [2, -1])
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [

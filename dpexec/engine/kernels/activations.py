@@ -47,8 +47,8 @@ _ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
     ("softplus", "", "max(x, zero) + log1p(exp(-abs(x)))", "x", "dy * sigmoid(x)"),
     ("logsigmoid", "", "min(x, zero) - log1p(exp(-abs(x)))", "x", "dy * sigmoid(-x)"),
     ("soft_relu", "threshold",
-     "max(max(min(x, threshold), -threshold), zero)"
-     " + log1p(exp(-abs(max(min(x, threshold), -threshold))))", "y",
+     "max(min(max(x, -threshold), threshold), zero)"
+     " + log1p(exp(-abs(min(max(x, -threshold), threshold))))", "y",
      "zero if y >= threshold else dy * -expm1(-y)"),
     ("hard_shrink", "threshold", "zero if abs(x) <= threshold else x", "x",
      "dy if abs(x) > threshold else zero"),

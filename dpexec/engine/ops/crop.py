@@ -47,10 +47,19 @@ def _ints(tensor: Any) -> list[int]:
     return [int(number) for number in tensor.reshape(-1)]
 
 
+def _sizes(x: Ints, shape: Ints) -> tuple[int, ...]:
+    """The shape of the section; -1 for rows stands for all of them."""
+    return tuple(x[0] if axis == 0 and size == -1 else size for axis, size in enumerate(shape))
+
+
 def _infer_crop(
     x: Spec, like: Spec | None, start: Spec | None, *, shape: Ints = (), offsets: Ints = ()
 ) -> Spec:
-    made = tuple(shape) if like is None else like.shape
+    made = _sizes(x.shape, shape) if like is None else like.shape
+    require(
+        all(size >= 0 for size in shape[1:]),
+        f"shape {list(shape)}: only the first number may be -1, which takes all rows of X {x}",
+    )
     _check(x, made, None if start is not None else (offsets or [0] * x.rank))
     return x.replace(shape=made, lod_level=0)
 
@@ -68,19 +77,20 @@ def _infer_crop(
             grad=("X",),
         ),
         Sample({"X": r.normal((4, 5)), "Offsets": np.array([2, 1], np.int32)}, {"shape": [2, 3]}),
+        Sample({"X": r.normal((4, 5))}, {"shape": [-1, 3], "offsets": [0, 1]}),
     ],
     host_inputs="Offsets",
 )
 def crop(xp: Any, x: Any, like: Any, start: Any, *, shape: Ints = (), offsets: Ints = ()) -> Any:
     """The section of ``x`` from ``offsets`` on, with the shape ``shape`` or that of ``Y``.
 
-    ``Offsets`` replaces the attribute. Source: Paddle op ``crop``.
+    If ``shape`` begins with -1, the section has all rows. ``Offsets`` replaces the attribute. Source: Paddle op ``crop``.
 
     Raises:
         ValueError: the section leads beyond ``x``.
     """
     begin = _ints(start) if start is not None else list(offsets) or [0] * x.ndim
-    return _cut(x, begin, shape if like is None else like.shape).copy()
+    return _cut(x, begin, _sizes(x.shape, shape) if like is None else like.shape).copy()
 
 
 @crop.grad("X", "Offsets?", "Out@GRAD", outputs="X@GRAD", dense=True, checks_values=True)

@@ -59,7 +59,10 @@ def index_sample_grad(xp: Any, x: Any, index: Any, d_out: Any) -> Any:
 
 def _infer_select(x: Spec, index: Spec, *, dim: int = 0) -> Spec:
     require_integer(index, "Index")
-    require(index.rank == 1, f"Index {index} must be a vector")
+    require(
+        index.rank == 1 or (index.rank == 2 and index.shape[1] in (1, -1)),
+        f"Index {index} must be a vector or a column",
+    )
     axis = require_axis(dim, x, attribute="dim")
     shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
     return x.replace(shape=shape)
@@ -74,10 +77,11 @@ def _infer_select(x: Spec, index: Spec, *, dim: int = 0) -> Spec:
         Sample({"X": r.normal((3, 4)), "Index": np.array([2, 0, 2])}),
         Sample({"X": r.normal((2, 3, 4)), "Index": np.array([1, 1])}, {"dim": 1}),
         Sample({"X": r.normal((2, 3)), "Index": np.array([2, 0], dtype=np.int32)}, {"dim": -1}),
+        Sample({"X": r.normal((2, 3)), "Index": np.array([[2], [0], [2]])}, {"dim": 1}),
     ],
 )
 def index_select(xp: Any, x: Any, index: Any, *, dim: int = 0) -> Any:
-    """The slices of ``x`` along ``dim`` with the numbers ``Index``.
+    """The slices of ``x`` along ``dim`` with the numbers ``Index``, a vector or a column.
 
     Source: Paddle op ``index_select``.
 
@@ -85,14 +89,14 @@ def index_select(xp: Any, x: Any, index: Any, *, dim: int = 0) -> Any:
         ValueError: there is no such slice.
     """
     check_rows(xp, index, x.shape[dim], "Index")
-    return x.take(index, axis=dim)
+    return x.take(index.reshape(-1), axis=dim)
 
 
 @index_select.grad("X", "Index", "Out@GRAD", outputs="X@GRAD", dense=True)
 def index_select_grad(xp: Any, x: Any, index: Any, d_out: Any, *, dim: int = 0) -> Any:
     """The gradients of all copies of a slice, added up."""
     shape = (x.shape[dim], *np.delete(x.shape, dim))
-    sums = added_rows(xp, index, xp.moveaxis(d_out, dim, 0), shape)
+    sums = added_rows(xp, index.reshape(-1), xp.moveaxis(d_out, dim, 0), shape)
     return xp.moveaxis(sums, 0, dim)
 
 
