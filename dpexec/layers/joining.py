@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import NO_HALF, NUMBERS, check_type, check_variable_and_dtype
+from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import (
@@ -26,7 +27,8 @@ def concat(
     """Join variables along an axis.
 
     Args:
-        input: variables of one data type that agree in all dimensions but ``axis``.
+        input: variables of one data type that agree in all dimensions but ``axis``; or one array
+            of variables, whose entries are joined.
         axis: axis to join along; a number, or a one-element int32 variable.
         name: prefix of names.
 
@@ -35,7 +37,7 @@ def concat(
 
     Raises:
         TypeError: ``input`` is no variable of type float16, float32, float64, int32 or int64.
-        ValueError: the inputs have different types, or there are none.
+        ValueError: the inputs have different types, there are none, or an array is one of several.
         EnforceNotMet: ``axis`` is not one of the inputs, or they differ in another dimension.
 
     See Also:
@@ -58,6 +60,9 @@ def concat(
         check_variable_and_dtype(part, f"input[{number}]", NUMBERS, "concat")
     check_type(axis, "axis", (int, Variable), "concat")
     helper = LayerHelper("concat", input=parts, name=name)
+    if _is_array(parts, "concat"):
+        check_type(axis, "axis", int, "concat of an array")
+        return _joined_array(helper, parts[0], axis, use_stack=False)
     inputs: dict[str, Any] = {"X": parts}
     attrs: dict[str, Any] = {}
     number_or_tensor(axis, "AxisTensor", "axis", inputs, attrs)
@@ -123,7 +128,7 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     """Join variables of one shape along a new axis.
 
     Args:
-        x: the variables.
+        x: the variables; or one array of variables, whose entries are stacked.
         axis: position of the new axis in the result.
 
     Returns:
@@ -131,6 +136,7 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
         ``stack``.
 
     Raises:
+        ValueError: an array is one of several inputs.
         EnforceNotMet: the shapes differ, or ``axis`` is none of the result.
 
     See Also:
@@ -148,9 +154,25 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
                [3., 4.]], dtype=float32)]
     """
     parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
-    return add_op(
-        "stack", {"X": parts}, parts[0].dtype, {"axis": 0 if axis is None else axis}, slot="Y"
-    )
+    place = 0 if axis is None else axis
+    if _is_array(parts, "stack"):
+        return _joined_array(LayerHelper("stack"), parts[0], place, use_stack=True)
+    return add_op("stack", {"X": parts}, parts[0].dtype, {"axis": place}, slot="Y")
+
+
+def _is_array(parts: Sequence[Any], layer: str) -> bool:
+    """Whether the entries of an array are to be joined, and not variables."""
+    arrays = [part.name for part in parts if part.type == VarType.LOD_TENSOR_ARRAY]
+    if arrays and len(parts) > 1:
+        raise ValueError(f"{layer} takes variables or one array of them, but {arrays[0]} is one")
+    return bool(arrays)
+
+
+def _joined_array(helper: LayerHelper, array: Variable, axis: int, use_stack: bool) -> Variable:
+    dtypes = {"Out": array.dtype, "OutIndex": "int32"}
+    attrs = {"axis": axis, "use_stack": use_stack}
+    made = add_outputs(helper, {"X": array}, dtypes, attrs, op_type="tensor_array_to_tensor")
+    return made["Out"]
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:

@@ -117,3 +117,20 @@ def test_fetched_array_with_sequences():
     assert [tensor.recursive_sequence_lengths() for tensor in array] == [[], [], [[2, 1]]]
     assert [tensor.shape() for tensor in array] == [[0], [2, 1], [3, 2]]
     assert np.array(array[2]).tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_entries_are_joined_and_stacked_with_gradients():
+    x = fluid.data("x", [2, 3])
+    x.stop_gradient = False
+    array = layers.array_write(x, number(0))
+    layers.array_write(x * 2.0, number(1), array)
+    joined, stacked = layers.concat(array, axis=1), layers.stack(array, axis=1)
+    grad = fluid.gradients(joined, x)[0]
+    value = np.arange(6, dtype="float32").reshape(2, 3)
+    found = run([joined, stacked, grad], x=value)
+    np.testing.assert_array_equal(found[0], np.concatenate([value, 2 * value], 1))
+    np.testing.assert_array_equal(found[1], np.stack([value, 2 * value], 1))
+    np.testing.assert_array_equal(found[2], np.full((2, 3), 3))
+    for join in (layers.concat, layers.stack):
+        with pytest.raises(ValueError, match=f"{join.__name__} takes .*, but array_write_0.out is"):
+            join([array, x])

@@ -54,3 +54,14 @@ def test_statistics_of_all_devices_are_refused():
     with pytest.raises(RuntimeError) as failed:
         train(layers.inplace_abn, 2, sync_batch_norm=True)
     assert "use batch_norm and an activation" in str(failed.value.__cause__)
+
+
+def test_momentum_may_be_a_variable():
+    momentum = layers.fill_constant([1], "float32", 0.25)
+    layers.batch_norm(
+        fluid.data("x", [None, 3, 4, 4]), momentum=momentum, moving_mean_name="moving"
+    )
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    (moved,) = exe.run(feed={"x": X}, fetch_list=["moving"])
+    np.testing.assert_allclose(moved, 0.75 * X.mean((0, 2, 3)), 1e-5)  # Paddle: 0.1 times

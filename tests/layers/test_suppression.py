@@ -85,3 +85,16 @@ def test_an_image_without_boxes_has_no_rows_beside_one_with_some():
     scores = LOW + np.array([0, 1], np.float32)[:, None, None]
     (out,) = applied("multiclass_nms", ["Out"], FEW, scores)
     assert out.lod() == [[0, 0, 4]]
+
+
+@pytest.mark.parametrize("background", [0, 1])
+def test_detections_leave_out_the_given_background(background):
+    layers = fluid.layers
+    offsets, scores = fluid.data("offsets", [1, 1, 4]), fluid.data("scores", [1, 1, 2])
+    box, variances = fluid.data("box", [1, 4]), fluid.data("variances", [1, 4])
+    best = layers.detection_output(offsets, scores, box, variances, background_label=background)
+    feed = {name: np.zeros((1, 4), "float32") for name in ("box", "variances")}
+    feed |= {"offsets": np.zeros((1, 1, 4), "float32"), "scores": np.zeros((1, 1, 2), "float32")}
+    exe = fluid.Executor(fluid.CPUPlace())
+    found = exe.run(feed=feed, fetch_list=[best], return_numpy=False)[0]
+    assert np.array(found)[:, 0].tolist() == [1 - background]  # Paddle: always 1

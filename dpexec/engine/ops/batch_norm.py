@@ -83,6 +83,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(inputs((2, 3, 2, 4), 4), {"data_layout": "NHWC"}, grad=trained),
         Sample(inputs((1, 3, 1, 1), 3), grad=trained),
         Sample(inputs((1, 3), 3), {"data_layout": "NHWC"}, grad=trained),
+        Sample({**inputs((4, 3), 3), "MomentumTensor": r.uniform(0.2, 0.3, (1,))}, grad=trained),
         Sample(inputs((4, 3, 2, 3), 3), {"use_global_stats": True}, grad=trained, deviates=empty),
         Sample(inputs((4, 3, 2, 3), 3), {"is_test": True}, grad=(), deviates=empty),
         Sample(

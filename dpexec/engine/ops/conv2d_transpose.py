@@ -252,6 +252,15 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"strides": [2, 3], "output_size": [7, 5], "data_format": "NHWC"},
         ),
         Sample(
+            {"Input": r.normal((2, 3, 2, 3)), "Filter": r.normal((3, 2, 3, 3))},
+            {"strides": [1, 1], "paddings": [1, 1], "data_format": "NHWC"},
+            deviates=dict.fromkeys(
+                ("Input@GRAD", "Filter@GRAD"),
+                "has wrong gradients for NHWC with stride, dilation and padding of 1; dpexec gives "
+                "the derivatives",
+            ),
+        ),
+        Sample(
             {"Input": r.normal((2, 3, 3, 3)), "Filter": r.normal((3, 2, 3, 3))},
             {"strides": [2, 2], "output_size": [8, 7]},
         ),
