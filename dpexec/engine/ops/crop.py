@@ -84,7 +84,8 @@ def _infer_crop(
 def crop(xp: Any, x: Any, like: Any, start: Any, *, shape: Ints = (), offsets: Ints = ()) -> Any:
     """The section of ``x`` from ``offsets`` on, with the shape ``shape`` or that of ``Y``.
 
-    If ``shape`` begins with -1, the section has all rows. ``Offsets`` replaces the attribute. Source: Paddle op ``crop``.
+    If ``shape`` begins with -1, the section has all rows. ``Offsets`` replaces the attribute.
+    Source: Paddle op ``crop``.
 
     Raises:
         ValueError: the section leads beyond ``x``.
