@@ -168,7 +168,7 @@ def _is_array(parts: Sequence[Any], layer: str) -> bool:
     return bool(arrays)
 
 
-def _joined_array(helper: LayerHelper, array: Variable, axis: int, use_stack: bool) -> Variable:
+def _joined_array(helper: LayerHelper, array: Any, axis: Any, use_stack: bool) -> Variable:
     dtypes = {"Out": array.dtype, "OutIndex": "int32"}
     attrs = {"axis": axis, "use_stack": use_stack}
     made = add_outputs(helper, {"X": array}, dtypes, attrs, op_type="tensor_array_to_tensor")
