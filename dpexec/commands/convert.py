@@ -16,19 +16,23 @@ __all__ = ["NOTES", "add_options", "convert"]
 NOTES = """\
 formats, which names and contents tell unless --from and --to are given:
   paddle       a directory of save_inference_model, of Paddle 1.x or dpexec: __model__ and a file
-               for each parameter, or one for all
+               for each parameter, or one for all; also those of save_params and
+               save_persistables, which hold parameters only
   fluid        files of fluid.save: NAME.pdparams, NAME.pdopt, NAME.pdmodel
   onnx         NAME.onnx
   safetensors  NAME.safetensors, parameters only
   numpy        NAME.npz, parameters only
 
-Parameters alone are no model: --program names a model whose program they belong to.
+Parameters alone are no model: --program names a model whose program they belong to. A file with
+all parameters has no names; they are those of the program. What an optimizer keeps is left out if
+the program does not train.
 
 examples:
   dpexec convert old_model/ model.onnx             a model of Paddle 1.x for onnxruntime
   dpexec convert model.onnx model/                 a model of PyTorch's exporter for dpexec
   dpexec convert model.onnx weights.safetensors    its parameters alone
   dpexec convert new.safetensors model/ --program model.onnx
+  dpexec convert saved_params/ weights.npz         what save_params wrote
   dpexec convert checkpoint.pdparams model/ --fetch softmax_0.tmp_0
 """
 
@@ -77,9 +81,16 @@ def convert(options: argparse.Namespace) -> int:
         raise CommandError("IN and OUT are the same")
     with _steps(3) as step:
         step("reading")
-        model = read(options.source, options.source_format, options.model_file, options.params_file)
-        if options.program is not None:
-            model = _with_program(model, read(options.program))
+        owner = None if options.program is None else _owner(options.program)
+        model = read(
+            options.source,
+            options.source_format,
+            options.model_file,
+            options.params_file,
+            None if owner is None else owner.program,
+        )
+        if owner is not None:
+            model = _with_program(model, owner)
         step("writing")
         write(
             model,
@@ -95,17 +106,33 @@ def convert(options: argparse.Namespace) -> int:
     return 0
 
 
+def _owner(path: Path) -> Model:
+    """The model whose program parameters belong to.
+
+    Raises:
+        CommandError: it has no program.
+    """
+    model = read(path)
+    if model.program is None:
+        raise CommandError(f"{path} has no program")
+    return model
+
+
 def _with_program(model: Model, other: Model) -> Model:
     """The parameters of one model in the program of another one.
 
     Raises:
-        CommandError: the other one has no program, or names differ.
+        CommandError: names differ.
     """
-    if other.program is None:
-        raise CommandError(f"{other.path} has no program")
-    known = other.arrays.keys() | other.state.keys()
+    from dpexec.engine.ir.program import Program
+    from dpexec.io.selection import get_program_persistable_vars
+
+    stored = {var.name for var in get_program_persistable_vars(other.program or Program())}
+    known = stored | other.arrays.keys() | other.state.keys()
+    if model.format == "paddle":  # of training: with the state of the optimizer
+        model.arrays = {n: array for n, array in model.arrays.items() if n in known}
     strange = sorted(model.arrays.keys() - known)
-    missing = sorted(other.arrays.keys() - model.arrays.keys())
+    missing = sorted((other.arrays.keys() or stored) - model.arrays.keys())
     if strange or missing:
         parts = [
             f"{what} {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpexec.commands import CommandError
+from dpexec.commands.parameter_files import has_parameters_only, read_parameters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,6 +141,7 @@ def read(
     format: str | None = None,
     model_file: str | None = None,
     params_file: str | None = None,
+    program: Program | None = None,
 ) -> Model:
     """Read a model, or parameters.
 
@@ -149,6 +151,7 @@ def read(
         model_file: file of the program in a directory, ``__model__`` by default.
         params_file: file of all parameters in a directory; by default the only other file of a
             directory that has not a file for each.
+        program: whose parameters they are, where files do not say their names.
 
     Raises:
         CommandError: it cannot be read, or its format cannot be told.
@@ -157,7 +160,7 @@ def read(
 
     found = format or detect(path)
     readers: dict[str, Callable[[], Model]] = {
-        "paddle": lambda: _read_paddle(path, model_file, params_file),
+        "paddle": lambda: _read_paddle(path, model_file, params_file, program),
         "fluid": lambda: _read_fluid(path),
         "onnx": lambda: _read_onnx(path),
         "safetensors": lambda: Model(path, "safetensors", arrays=_read_safetensors(path)),
@@ -178,7 +181,7 @@ def program_of(path: Path) -> Program:
     program = None
     found = detect(path)
     with explained(path):
-        if found == "paddle":
+        if found == "paddle" and not has_parameters_only(path):
             folder, name = _program_file(path, None)
             return read_program(str(folder), name)
         if found == "fluid":
@@ -208,29 +211,37 @@ def _program_file(path: Path, model_file: str | None) -> tuple[Path, str]:
     return folder, name
 
 
-def _read_paddle(path: Path, model_file: str | None, params_file: str | None) -> Model:
+def _read_paddle(
+    path: Path, model_file: str | None, params_file: str | None, owner: Program | None
+) -> Model:
     from dpexec.io.inference import load_inference_model, read_program
     from dpexec.io.selection import get_program_persistable_vars
 
+    if model_file is None and has_parameters_only(path):
+        return Model(path, "paddle", arrays=read_parameters(path, owner))
     folder, name = _program_file(path, model_file)
     program = read_program(str(folder), name)
     names = [var.name for var in get_program_persistable_vars(program)]
     if params_file is None and names and not (folder / names[0]).exists():
         params_file = _only_other(folder, name)
+        if params_file is None:
+            ports = program.desc.get_feed_target_names(), program.desc.get_fetch_target_names()
+            return Model(path, "paddle", program, *ports)
     program, feeds, fetches = load_inference_model(str(folder), None, name, params_file)
     fetched = [var.name for var in fetches]
     return Model(path, "paddle", program, feeds or None, fetched or None, _in_scope(names))
 
 
-def _only_other(folder: Path, program: str) -> str:
+def _only_other(folder: Path, program: str) -> str | None:
+    """The file of all parameters; None if there are no other files than the program's."""
     others = [p.name for p in folder.iterdir() if p.is_file() and p.name != program]
     others = [name for name in others if not name.startswith(".")]
-    if len(others) != 1:
+    if len(others) > 1:
         raise CommandError(
             f"{folder} has no file for each parameter: name the one with all by --params-file "
-            f"(there are {', '.join(sorted(others)[:8]) or 'no other files'})"
+            f"(there are {', '.join(sorted(others)[:8])})"
         )
-    return others[0]
+    return others[0] if others else None
 
 
 def _in_scope(names: Iterable[str]) -> Arrays:

@@ -198,7 +198,7 @@ def _load_streams(
             "[ save_params, save_persistables, save_vars ]"
         )
     if os.path.isdir(model_path):
-        files = set(_files(model_path))
+        files = set(saved_files(model_path))
         chosen = [var for var in program.list_vars() if var.name in files]
         unused = sorted(files - {var.name for var in chosen})
         if unused:
@@ -226,7 +226,8 @@ def _check_stored(model_path: str) -> None:
         raise FileNotFoundError(f"there is neither {_prefix(model_path)}.pdparams nor {model_path}")
 
 
-def _files(directory: str) -> list[str]:
+def saved_files(directory: str) -> list[str]:
+    """Names of all files in a directory and in those in it, of the latest complete save."""
     found = []
     for home in (directory, os.path.join(directory, ".dpexec-saved")):
         for folder, folders, names in os.walk(home):
@@ -275,7 +276,7 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
             state.update(read_arrays(_file(prefix, ".pdopt")))
         return state
     if os.path.isdir(model_path):
-        wanted = _files(model_path) if var_list is None else [var.name for var in var_list]
+        wanted = saved_files(model_path) if var_list is None else [var.name for var in var_list]
         return {name: _read(stored(model_path, name), [name])[name] for name in wanted}
     _check_stored(model_path)
     if var_list is None:

@@ -12,6 +12,13 @@ pytest.importorskip("onnx")
 pytest.importorskip("safetensors")
 
 
+def net():
+    """The result of a net in the current program."""
+    image = fluid.data("image", [-1, 1, 6, 6], "float32")
+    hidden = fluid.layers.batch_norm(fluid.layers.conv2d(image, 2, 3, act="relu"))
+    return fluid.layers.fc(hidden, 3, act="softmax")
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A saved model, what it is fed, what it gives, and its parameters."""
@@ -22,9 +29,7 @@ def model(tmp_path_factory):
         fluid.program_guard(main_program, startup),
         fluid.scope_guard(fluid.Scope()),
     ):
-        image = fluid.data("image", [-1, 1, 6, 6], "float32")
-        hidden = fluid.layers.batch_norm(fluid.layers.conv2d(image, 2, 3, act="relu"))
-        made = fluid.layers.fc(hidden, 3, act="softmax")
+        made = net()
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(startup)
         fluid.io.save_inference_model(str(folder), ["image"], [made], exe, main_program)
@@ -70,6 +75,74 @@ def test_parameters_go_into_the_program_of_another_model(model, tmp_path):
     assert convert(folder, tmp_path / "weights.npz") == 0
     assert convert(tmp_path / "weights.npz", tmp_path / "again", "--program", folder) == 0
     np.testing.assert_array_equal(predicted(tmp_path / "again", x), wanted)
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    """Directories and files of parameters alone, as training saves them, and of a program alone."""
+    folder, *_ = model
+    program, startup = fluid.Program(), fluid.Program()
+    exe = fluid.Executor(fluid.CPUPlace())
+    with (
+        fluid.unique_name.guard(),
+        fluid.program_guard(program, startup),
+        fluid.scope_guard(fluid.Scope()),
+    ):
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(fluid.layers.mean(net()))
+        exe.run(startup)
+        fluid.io.load_params(exe, str(folder), program)
+        fluid.save(program, str(tmp_path / "training"))
+        fluid.io.save_persistables(exe, str(tmp_path / "each"), program)
+        fluid.io.save_persistables(exe, str(tmp_path / "one"), program, "all")
+        fluid.io.save_params(exe, str(tmp_path / "params"), program, "all")
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__model__").write_bytes((folder / "__model__").read_bytes())
+    return tmp_path
+
+
+def arrays_of(path):
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def test_parameters_without_a_program(model, saved):
+    _, x, wanted, arrays, _ = model
+    for source, *options in (
+        ["each"],
+        ["one", "--program", saved / "training"],
+        ["params/all", "--program", saved / "training.pdmodel"],
+    ):
+        assert convert(saved / source, saved / "out.npz", *options) == 0
+        found = arrays_of(saved / "out.npz")
+        assert found.keys() >= arrays.keys()
+        assert all((found[name] == arrays[name]).all() for name in arrays)
+        assert len(found) == len(arrays) + (0 if "params" in source else 7)  # momentum and rate
+    assert convert(saved / "each", saved / "again", "--program", saved / "program") == 0
+    np.testing.assert_array_equal(predicted(saved / "again", x), wanted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["one", "out.npz"], "not their names"),
+        (["one/all", "out.npz"], "not their names"),
+        (["each", "out"], "no program"),
+        (["damaged", "out.npz"], "damaged at variable number 3"),
+        (["damaged", "out.npz", "--program", "training"], "damaged at variable number 3"),
+        (["short", "out.npz", "--program", "program"], "holds 2 parameters, the program has 8"),
+        (["program", "out.npz"], "has no parameters"),
+        (["program", "out"], "has no values for batch_norm_0.b_0"),
+    ],
+)
+def test_parameters_that_cannot_be_told(saved, monkeypatch, capsys, arguments, complaint):
+    monkeypatch.chdir(saved)
+    data = (saved / "one" / "all").read_bytes()
+    size = (saved / "each" / "batch_norm_0.b_0").stat().st_size
+    (saved / "short").write_bytes(data[: 2 * size])
+    (saved / "damaged").write_bytes(data[: 2 * size + 9])
+    assert convert(*arguments) == 2
+    assert complaint in capsys.readouterr().err
+    assert not any(path.name.startswith("out") for path in saved.iterdir())
 
 
 def test_a_program_for_training_needs_to_know_what_is_fetched(model, tmp_path, capsys):
@@ -129,5 +202,8 @@ def test_pictures_of_models_need_no_traces(model, tmp_path, capsys):
     assert main(["viz", str(tmp_path / "a.onnx"), "--report", str(tmp_path / "net.svg")]) == 0
     assert "conv" in (tmp_path / "net.svg").read_text()
     np.savez(tmp_path / "w.npz", a=np.ones(1))
-    assert main(["viz", str(tmp_path / "w.npz")]) == 2
-    assert "nothing to draw" in capsys.readouterr().err
+    (tmp_path / "each").mkdir()
+    os.link(folder / "fc_0.w_0", tmp_path / "each" / "fc_0.w_0")
+    for source in ("w.npz", "each"):
+        assert main(["viz", str(tmp_path / source)]) == 2
+        assert "nothing to draw" in capsys.readouterr().err
