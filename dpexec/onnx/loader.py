@@ -25,7 +25,7 @@ from dpexec.onnx.loading.origins import never_trained
 from dpexec.onnx.loading.quantized_groups import join_quantized_groups
 from dpexec.onnx.loading.values import Value
 
-__all__ = ["load"]
+__all__ = ["load", "load_with_padding"]
 
 Trainable = Callable[[str], bool] | Iterable[str] | None
 _ALMOST_INFINITE = 1e30
@@ -76,6 +76,20 @@ def load(
         >>> exe.run(program, feed={feeds[0]: x}, fetch_list=fetches)
         [array([[0., 2.]], dtype=float32)]
     """
+    return load_with_padding(
+        model, is_test=is_test, trainable=trainable, constants=constants, padding={}
+    )
+
+
+def load_with_padding(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    is_test: bool,
+    trainable: Trainable,
+    constants: Mapping[str, Any] | None = None,
+    padding: Mapping[str, int],
+) -> list[Any]:
+    """Like :func:`load`; ``padding`` has rows that are not trained, by the names of tables."""
     proto, folder = read(model)
     fixed = never_trained(proto.graph)
     try:
@@ -88,7 +102,7 @@ def load(
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
     names = _Names(proto.graph)
     with unique_name.BUILDING, unique_name.guard(names), program_guard(program, Program()):
-        builder = Builder(program, inferred.sizes, names.taken)
+        builder = Builder(program, inferred.sizes, names.taken, padding)
         weights = {tensor.name for tensor in proto.graph.initializer}
         chosen = _chooser(trainable, weights, fixed)
         graph = Graph(builder, versions, folder, inferred.ranks, is_test, chosen)

@@ -7,14 +7,14 @@ import importlib.util
 import inspect
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx
 
-from dpexec.onnx.loader import load
+from dpexec.onnx.loader import load_with_padding
 
 __all__ = ["from_torch"]
 
@@ -70,9 +70,14 @@ def from_torch(
         with TemporaryDirectory() as folder:
             path = Path(folder, "module.onnx")
             _EXPORTERS[exporter](module, tuple(examples), path, names)
-            parameters = module.named_parameters(remove_duplicate=False)
-            trained = {name for name, p in parameters if p.requires_grad}
-            return load(path, is_test=is_test, trainable=lambda name: name in trained)
+            parameters = dict(module.named_parameters(remove_duplicate=False))
+            trained = {name for name, p in parameters.items() if p.requires_grad}
+            return load_with_padding(
+                path,
+                is_test=is_test,
+                trainable=lambda name: name in trained,
+                padding=_padding(module, parameters),
+            )
     finally:
         for part, was in training.items():
             part.training = was
@@ -112,10 +117,31 @@ def _rename(path: Path) -> None:
     kept = {tensor.name for tensor in model.graph.initializer}
     for tensor in model.graph.initializer:
         tensor.name = tensor.name.removeprefix("module.")
-    for node in model.graph.node:
+    for node in _nodes(model.graph):
         names = [name.removeprefix("module.") if name in kept else name for name in node.input]
         node.input[:] = names
     onnx.save(model, path)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of the graphs inside them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _padding(module: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
+    """The rows of embeddings that PyTorch does not train, by all names of their tables."""
+    import torch
+
+    rows = {
+        id(part.weight): part.padding_idx
+        for part in module.modules()
+        if isinstance(part, torch.nn.Embedding) and part.padding_idx is not None
+    }
+    return {name: rows[id(p)] for name, p in parameters.items() if id(p) in rows}
 
 
 def _by_dynamo(module: Any, examples: tuple[Any, ...], path: Path, names: list[str]) -> None:

@@ -49,12 +49,17 @@ class Builder:
         sizes: sizes of the model's values by name, as ONNX infers them: a number, the name of an
             open size, or None.
         taken: names of the model's values, which no other variable gets.
+        padding: rows of tables that are looked up and not trained, by the names of tables.
     """
 
     def __init__(
-        self, program: Program, sizes: Mapping[str, Sequence[Any]], taken: Container[str] = ()
+        self,
+        program: Program,
+        sizes: Mapping[str, Sequence[Any]],
+        taken: Container[str] = (),
+        padding: Mapping[str, int] | None = None,
     ) -> None:
-        self.program, self.sizes, self.taken = program, sizes, taken
+        self.program, self.sizes, self.taken, self.padding = program, sizes, taken, padding or {}
         self.stored: dict[str, np.ndarray[Any, Any]] = {}
         self.scope_name = ""
         self._constants: dict[Any, Variable] = {}

@@ -66,6 +66,47 @@ def test_any_number_of_arguments(exporter):
     assert made.tolist() == [[3, 3, 3]] * 5
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("zeros", [True, False])
+def test_rows_of_padding_are_not_trained(exporter, zeros):
+    class Words(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(6, 2, padding_idx=1)
+            self.back = torch.nn.Linear(2, 6, bias=False)
+            self.back.weight = self.table.weight  # of which the row of padding is trained
+
+        def forward(self, ids):
+            return self.table(ids), self.back(self.table(ids).sum(1))
+
+    net, ids = Words(), torch.tensor([[1, 2], [1, 1], [5, 2]])
+    with torch.no_grad():
+        net.table.weight[1] = 0 if zeros else 3
+    wanted = net(ids)
+    (wanted[0].square().sum() + wanted[1].sum()).backward()
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.from_torch(net, ids, exporter=exporter)
+        with fluid.program_guard(program):
+            loss = fluid.layers.reduce_sum(fluid.layers.square(fetches[0]))
+            loss += fluid.layers.reduce_sum(fetches[1])
+            [(_, slope)] = fluid.backward.append_backward(loss)
+        made = fluid.Executor(fluid.CPUPlace()).run(
+            program, feed={feeds[0]: ids.numpy()}, fetch_list=[*fetches, slope]
+        )
+    for array, tensor in zip(made, [*wanted, net.table.weight.grad], strict=True):
+        np.testing.assert_allclose(array, tensor.detach().numpy(), atol=1e-5)
+
+
+def test_tables_that_loops_read_have_their_names():
+    net, ids = torch.nn.EmbeddingBag(5, 3), torch.tensor([[1, 2], [0, 4]])
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.from_torch(net, ids, exporter="script")
+        assert [p.name for p in program.all_parameters()] == ["weight"]
+        exe = fluid.Executor(fluid.CPUPlace())
+        [made] = exe.run(program, feed={feeds[0]: ids.numpy()}, fetch_list=fetches)
+    np.testing.assert_allclose(made, net(ids).detach().numpy(), atol=1e-6)
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="exporter must be"):
         fluid.from_torch(module(), torch.randn(2, 1, 4, 4), exporter="onnx")

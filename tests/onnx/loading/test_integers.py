@@ -47,18 +47,19 @@ def test_bytes_are_shifted():
 
 
 def test_operators_without_a_mapping_may_be_computed_while_loading():
-    """Det has none; of a constant it is a number."""
-    nodes = [
-        helper.make_node("Det", ["matrix"], ["d"]),
-        helper.make_node("Mul", ["x", "d"], ["z"]),
+    """``MelWeightMatrix`` has none; of constants it is a matrix."""
+    numbers = {"bins": 2, "length": 6, "rate": 8000, "low": 0.0, "high": 4000.0}
+    constants = [
+        helper.make_node("Constant", [], [name], **{f"value_{type(v).__name__}": v})
+        for name, v in numbers.items()
     ]
-    constant = helper.make_node(
-        "Constant", [], ["matrix"],
-        value=helper.make_tensor("m", FLOAT, [2, 2], [1.0, 2.0, 3.0, 4.0]),
-    )  # fmt: skip
-    compare(model([constant, *nodes], {"x": ["n", 4]}, {"z": FLOAT}), {"x": normal(2, 4)})
-    varying = [helper.make_node("Det", ["x"], ["z"])]
-    with pytest.raises(UnsupportedError, match="Det: z"):
+    nodes = [
+        helper.make_node("MelWeightMatrix", list(numbers), ["m"]),
+        helper.make_node("MatMul", ["x", "m"], ["z"]),
+    ]
+    compare(model([*constants, *nodes], {"x": ["n", 4]}, {"z": FLOAT}), {"x": normal(2, 4)})
+    varying = [helper.make_node("StringSplit", ["x"], ["z", "counts"])]
+    with pytest.raises(UnsupportedError, match="StringSplit: z"):
         load(model(varying, {"x": [2, 2]}, {"z": FLOAT}))
 
 

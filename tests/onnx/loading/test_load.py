@@ -31,8 +31,8 @@ def run(made, **feed):
 def test_all_unsupported_operators_are_listed_before_the_scope_changes():
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("Det", ["h"], ["d"], name="first"),
-        helper.make_node("Det", ["h"], ["e"], name="second"),
+        helper.make_node("BitCast", ["h"], ["d"], name="first"),
+        helper.make_node("BitCast", ["h"], ["e"], name="second"),
         helper.make_node("StringSplit", ["x"], ["y", "z"], name="third"),
     ]
     made = model(nodes, {"x": [2, 2]}, weights={"w": np.ones((2, 2), np.float32)})
@@ -40,7 +40,7 @@ def test_all_unsupported_operators_are_listed_before_the_scope_changes():
     with fluid.scope_guard(scope), pytest.raises(UnsupportedError) as caught:
         load(made)
     text = str(caught.value)
-    assert "Det: first, second" in text and "StringSplit: third" in text
+    assert "BitCast: first, second" in text and "StringSplit: third" in text
     assert scope.find_var("w") is None
 
 
@@ -111,6 +111,30 @@ def test_a_number_without_dimensions_has_one_in_a_program():
     made = model(nodes, {"x": ["n", 2]}, ("s", "y"), {"axis": np.array([0])})
     result, _ = run(made, x=np.ones((3, 2), np.float32))
     assert result.shape == (1,) and result[0] == 6
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_determinants_of_some_rows(size):
+    made = model([helper.make_node("Det", ["x"], ["y"])], {"x": ["n", size, size]})
+    x = np.random.default_rng(0).normal(size=(3, size, size)).astype(np.float32)
+    np.testing.assert_allclose(run(made, x=x)[0], np.linalg.det(x), rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_products_of_all_elements_before(size, reverse, exclusive):
+    node = helper.make_node(
+        "CumProd", ["x", "axis"], ["y"], reverse=int(reverse), exclusive=int(exclusive)
+    )
+    made = model([node], {"x": ["n", size]}, weights={"axis": np.array(-1)}, opset=26)
+    x = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
+    wanted = x[:, ::-1] if reverse else x
+    if exclusive:
+        wanted = np.concatenate([np.ones_like(x[:, :1]), wanted[:, :-1]], 1)
+    wanted = np.cumprod(wanted, 1)
+    wanted = wanted[:, ::-1] if reverse else wanted
+    np.testing.assert_allclose(run(made, x=x)[0], wanted, rtol=1e-5)
 
 
 def test_masks_and_single_numbers_are_no_parameters():

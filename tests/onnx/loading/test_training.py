@@ -72,15 +72,30 @@ def test_normalization_uses_the_batch_when_not_is_test():
         assert {p.name for p in program.all_parameters() if p.trainable} == {"scale", "bias"}
 
 
-def normalized():
+def normalized(epsilon=1e-3):
     from onnx import helper, numpy_helper
 
     names = ("scale", "bias", "mean", "variance")
     weights = [numpy_helper.from_array(np.arange(1, 4, dtype=np.float32), n) for n in names]
-    node = helper.make_node("BatchNormalization", ["x", *names], ["y"], epsilon=1e-3)
+    node = helper.make_node("BatchNormalization", ["x", *names], ["y"], epsilon=epsilon)
     ports = [helper.make_tensor_value_info(n, 1, ["n", 3, 4, 4]) for n in "xy"]
     graph = helper.make_graph([node], "normalized", ports[:1], ports[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)])
+
+
+def test_normalization_with_a_large_epsilon_follows_the_batch():
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 4)).astype(np.float32)
+    start = np.arange(1, 4, dtype=np.float32)
+    mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3))
+    wanted = np.moveaxis(x, 1, -1) - mean
+    wanted = np.moveaxis(wanted / np.sqrt(variance + 0.25) * start + start, -1, 1)
+    with fluid.scope_guard(fluid.Scope()):
+        program, _, fetches = load(normalized(epsilon=0.25), is_test=False)
+        exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.global_scope()
+        [made] = exe.run(program, feed={"x": x}, fetch_list=fetches)
+        running = [np.array(scope.find_var(n).get_tensor()) for n in ("mean", "variance")]
+    np.testing.assert_allclose(made, wanted, atol=1e-5)
+    np.testing.assert_allclose(running, 0.9 * start + 0.1 * np.stack([mean, variance]), rtol=1e-5)
 
 
 def test_rows_of_attention_without_any_place_have_the_gradient_0():

@@ -55,9 +55,9 @@ def _along(node: Node, index: int, axis: int, rank: int) -> Variable:
 
 def _blocks(node: Node, index: int, axis: int) -> np.ndarray[Any, Any]:
     """Scales or zero points of blocks of an axis, repeated for all of its elements."""
-    known, size = node.known(index), node.dims(0)[axis]
+    known, size = node.constant(index, "numbers of blocks"), node.dims(0)[axis]
     if known is None or not isinstance(size, int):
-        node.fail("scales, zero points and sizes of blocks must be known when the model is loaded")
+        node.fail("the size of the axis of blocks must be known when the model is loaded")
     return np.repeat(known, node.attr("block_size"), axis).take(range(size), axis)
 
 

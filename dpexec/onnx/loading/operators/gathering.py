@@ -39,7 +39,7 @@ def gather(node: Node) -> Any:
         ids = node.cast(node.var(1), VarType.INT64)
         if node.known(1) is not None:
             ids = counted_from_front(node, 1, dims[0])
-        return node.add("lookup_table_v2", {"W": node.var(0), "Ids": ids})
+        return _looked_up(node, ids)
     ids = counted_from_front(node, 1, dims[axis])
     flat = ids if len(places) < 2 else node.reshape(ids, [-1])
     made = node.add("index_select", {"X": node.var(0), "Index": flat}, dim=axis)
@@ -49,6 +49,22 @@ def gather(node: Node) -> Any:
         return made
     old = [*dims[:axis], None, *dims[axis + 1 :]]
     return node.reshape(made, [*dims[:axis], *places, *dims[axis + 1 :]], old)
+
+
+def _looked_up(node: Node, ids: Variable) -> Variable:
+    """Rows of a table; one that is not trained is a constant, as fluid's look-up reads it as 0."""
+    table, row = node.var(0), node.builder.padding.get(node.value(0).name)
+    if row is None:
+        return node.add("lookup_table_v2", {"W": table, "Ids": ids})
+    made = node.add("lookup_table_v2", {"W": table, "Ids": ids}, padding_idx=row)
+    array = node.value(0).array
+    if array is not None and not array[row].any():
+        return made
+    fixed = node.squeeze(node.slice(table, 0, row, row + 1), [0])
+    fixed.stop_gradient = True
+    hits = node.cast(node.binary("equal", ids, node.number(row, VarType.INT64)), table.dtype)
+    added = node.binary("elementwise_mul", node.unsqueeze(hits, [len(ids.shape)]), fixed)
+    return node.binary("elementwise_add", made, added)
 
 
 def _coordinates(node: Node, like: Variable, axes: Sequence[int]) -> dict[int, Variable]:

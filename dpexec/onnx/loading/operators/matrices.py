@@ -1,9 +1,10 @@
-"""``MatMul``, ``Gemm``, ``Einsum``."""
+"""``MatMul``, ``Gemm``, ``Einsum``, ``Det``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -196,3 +197,43 @@ def _as_matrices(
     order = [term.index(letter) for group in groups for letter in group]
     var = node.transpose(var, order)
     return node.reshape(var, [math.prod([sizes[c] for c in group]) for group in groups])
+
+
+_LARGEST_DETERMINANT = 5
+
+
+@operator("Det")
+def determinant(node: Node) -> Any:
+    """Sums of products, for up to 5 rows."""
+    size, rank = node.dims(0)[-1], node.value(0).rank
+    if not isinstance(size, int) or size > _LARGEST_DETERMINANT:
+        node.fail(f"only determinants of up to {_LARGEST_DETERMINANT} rows are supported")
+    rows = [node.slice(node.var(0), rank - 2, i, i + 1) for i in range(size)]
+    minors: dict[tuple[int, ...], Variable] = {
+        (k,): node.slice(rows[0], rank - 1, k, k + 1) for k in range(size)
+    }
+    for count in range(2, size + 1):
+        row = [node.slice(rows[count - 1], rank - 1, k, k + 1) for k in range(size)]
+        minors = {
+            columns: _expanded(node, row, minors, columns)
+            for columns in combinations(range(size), count)
+        }
+    [made] = minors.values()
+    return node.result(node.squeeze(made, [rank - 2, rank - 1]), rank == 2)
+
+
+def _expanded(
+    node: Node,
+    row: list[Variable],
+    minors: dict[tuple[int, ...], Variable],
+    columns: tuple[int, ...],
+) -> Variable:
+    """The determinant of some columns, from those of one row and column less."""
+    total: Any = None
+    for place, k in enumerate(columns):
+        rest = tuple(c for c in columns if c != k)
+        part = node.binary("elementwise_mul", row[k], minors[rest])
+        if (len(columns) - 1 + place) % 2:
+            part = node.scaled(part, -1.0)
+        total = part if total is None else node.binary("elementwise_add", total, part)
+    return total

@@ -20,8 +20,9 @@ def batch_norm(node: Node) -> Any:
     training = bool(node.attr("training_mode", 0)) or not node.graph.is_test
     x, scale, bias, mean, variance = (node.var(i) for i in range(5))
     own, epsilon = x.dtype, node.attr("epsilon", 1e-5)
-    if epsilon > _LARGEST_EPSILON and not training:
-        return _by_statistics(node, [x, scale, bias, mean, variance], epsilon)
+    if epsilon > _LARGEST_EPSILON:
+        computed = _by_batch if training else _by_statistics
+        return computed(node, [x, scale, bias, mean, variance], epsilon)
     inputs = {"X": x, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
     attrs = {
         "epsilon": epsilon,
@@ -43,6 +44,30 @@ def _by_statistics(node: Node, inputs: list[Variable], epsilon: float) -> Variab
     factor = node.binary("elementwise_div", scale, deviation)
     moved = node.binary("elementwise_sub", x, mean)
     return node.binary("elementwise_add", node.binary("elementwise_mul", moved, factor), bias)
+
+
+def _by_batch(node: Node, inputs: list[Variable], epsilon: float) -> list[Variable]:
+    """With the statistics of the batch, which move the running ones."""
+    x, scale, bias, *running = inputs
+    rank, axes = len(x.shape), [a for a in range(len(x.shape)) if a != 1]
+    mean = node.add("reduce_mean", {"X": x}, dim=axes, keep_dim=True)
+    moved = node.binary("elementwise_sub", x, mean)
+    squares = node.add("square", {"X": moved})
+    variance = node.add("reduce_mean", {"X": squares}, dim=axes, keep_dim=True)
+    deviation = node.add("sqrt", {"X": node.scaled(variance, bias=epsilon)})
+    made = node.binary("elementwise_div", moved, deviation)
+    made = node.binary("elementwise_mul", made, _per_channel(node, scale, rank))
+    made = node.binary("elementwise_add", made, _per_channel(node, bias, rank))
+    results, momentum = [made], node.attr("momentum", 0.9)
+    for old, new in zip(running, (mean, variance), strict=True):
+        share = node.cast(node.scaled(node.reshape(new, [-1]), 1 - momentum), old.dtype)
+        total = node.binary("elementwise_add", node.scaled(old, momentum), share)
+        if old.persistable:
+            outputs = {"Out": old}
+            node.builder.add("assign", {"X": total}, prefix=node.prefix, outputs=outputs)
+            total = old
+        results.append(total)
+    return results[: max(len(node.outputs), 1)]
 
 
 def _per_channel(node: Node, var: Variable, rank: int) -> Variable:

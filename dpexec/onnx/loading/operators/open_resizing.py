@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -85,12 +85,9 @@ def of_open_sizes(node: Node, mode: str, lengths: dict[int, Length]) -> Variable
     plain = plain and not node.attr("antialias", 0)
     by_ratio = node.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
     if by_ratio and not by_scale:
-        node.fail(f"sizes of axes {sorted(lengths)} must be known to keep the ratio of an image")
+        _refuse(node, lengths, "to keep the ratio of an image")
     if not plain or not is_float(node.value(0).dtype):
-        node.fail(
-            f"sizes of axes {sorted(lengths)} must be known when the model is loaded for mode "
-            f"{mode!r} with coordinates {where!r}"
-        )
+        _refuse(node, lengths, f"for mode {mode!r} with coordinates {where!r}")
     fits = rank in (3, 4) and min(lengths) >= 2
     # Of a length of 1 ONNX takes the middle, and fluid the first element.
     if fits and mode == "linear" and (where != "half_pixel" or by_scale):
@@ -111,6 +108,12 @@ def of_open_sizes(node: Node, mode: str, lengths: dict[int, Length]) -> Variable
         inputs = {"X": node.transpose(made, order), "Y": weights}
         made = node.transpose(node.add("mul", inputs, x_num_col_dims=rank - 1), back)
     return made
+
+
+def _refuse(node: Node, lengths: dict[int, Length], reason: str) -> NoReturn:
+    """Raise an error that names the input that a run tells; else the sizes of the image are it."""
+    node.constant(len(node.inputs) - 1, f"scales or sizes, {reason},")
+    node.fail(f"sizes of axes {sorted(lengths)} must be known when the model is loaded {reason}")
 
 
 def _is_bicubic(node: Node, where: str, by_scale: bool) -> bool:

@@ -1,4 +1,4 @@
-"""``ReduceSum`` and the like, ``ArgMax``, ``ArgMin``, ``CumSum``."""
+"""``ReduceSum`` and the like, ``ArgMax``, ``ArgMin``, ``CumSum``, ``CumProd``."""
 
 from __future__ import annotations
 
@@ -127,6 +127,33 @@ def cumulative_sum(node: Node) -> Any:
         exclusive=bool(node.attr("exclusive", 0)),
         reverse=bool(node.attr("reverse", 0)),
     )
+
+
+@operator("CumProd")
+def cumulative_product(node: Node) -> Any:
+    """Products with elements 1, 2, 4, ... places before; the size of the axis must be known."""
+    axes = node.constant(1, "axis")
+    assert axes is not None
+    axis = range(node.value(0).rank)[int(axes.reshape(-1)[0])]
+    size, back = node.dims(0)[axis], bool(node.attr("reverse", 0))
+    if not isinstance(size, int):
+        node.fail("the size of its axis must be known when the model is loaded")
+
+    def after_ones(var: Variable, count: int) -> Variable:
+        """The elements moved away from where products begin, after as many ones."""
+        low, high = (count, size) if back else (0, size - count)
+        gone = node.slice(var, axis, 0, count)
+        ones = node.add("fill_any_like", {"X": gone}, value=1.0, dtype=int(var.dtype))
+        rest = [node.slice(var, axis, low, high)] if low < high else []
+        return node.concat([*rest, ones] if back else [ones, *rest], axis)
+
+    made, places = node.var(0), 1
+    if node.attr("exclusive", 0):
+        made = after_ones(made, 1)
+    while places < size:
+        made = node.binary("elementwise_mul", made, after_ones(made, places))
+        places *= 2
+    return made
 
 
 @operator("Size")
