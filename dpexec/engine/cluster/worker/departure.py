@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ _PATIENCE = 3.0  # seconds to hand on the state of a run
 _ANSWER = 1.0  # seconds for another worker to answer
 _LOOK = 0.05  # seconds between looks at whether dask is closing the worker
 _POLL = 0.002  # seconds between looks at whether tasks have ended
+_GUARD = 1.0  # seconds between looks at whether dask has closed the worker
 _NEVER = -1  # number of an epoch that no task has
 
 
@@ -64,6 +66,7 @@ class _Holdings:
         look = PeriodicCallback(self._look, _LOOK * 1000)
         self._worker.periodic_callbacks[LOOK_OF_OURS] = look  # dask stops it with the worker
         look.start()
+        self._guard = asyncio.ensure_future(_end_with_process(weakref.ref(self._worker)))
 
     async def _look(self) -> None:
         begin_waiting(self._worker)
@@ -73,8 +76,8 @@ class _Holdings:
     async def close(self) -> None:
         """Called by dask when it closes the worker."""
         async with self._leaving:
-            while runs := runs_at(self._worker.address):
-                await self._leave(runs[0], replicas_at(runs[0], self._worker.address))
+            while runs := runs_at(here := self._worker.address):  # at once: each has a limit
+                await asyncio.gather(*(self._leave(run, replicas_at(run, here)) for run in runs))
 
     async def _leave(self, token: str, replicas: WorkerReplicas) -> None:
         replicas.epoch = Epoch(token, _NEVER)
@@ -107,6 +110,25 @@ class _Holdings:
                         answer = await self._worker.rpc(peer).run(**message, wait=True)
                         if answer["status"] == "OK" and answer["result"]:
                             return
+
+
+async def _end_with_process(found: weakref.ref[Any]) -> None:
+    """Let a worker without a nanny end when it is asked to just while dask closes it.
+
+    Its process then cancels all that its event loop does, ``Worker.close``, too. Dask calls that
+    again, and it waits for ever for the first call to end.
+
+    Args:
+        found: refers to the dask worker.
+    """
+    try:
+        while (worker := found()) is not None and worker.status != Status.closed:
+            del worker
+            await asyncio.sleep(_GUARD)
+    except asyncio.CancelledError:
+        if (worker := found()) is not None and worker.status == Status.closing:
+            worker._event_finished.set()  # there is no public way
+        raise
 
 
 def _take_over(token: str, found: Mapping[int, Versions], dask_worker: Any) -> bool:
