@@ -291,6 +291,20 @@ def test_the_last_worker_may_be_lost_in_the_first_step(mortals, undisturbed):
     assert {first, second}.isdisjoint(mortals.addresses())
 
 
+def test_the_last_worker_may_be_lost_if_the_other_was_so_before_the_first_step(
+    mortals, undisturbed
+):
+    """A run that begins on one worker, as another one has just been lost, has copies, too."""
+    first, second = mortals.addresses()
+
+    def replace():
+        mortals.lose(second)
+        mortals.wait_for(2)
+
+    die(mortals, first, "dpexec.engine.cluster.worker.state:require_gpu")
+    assert_same_bits(survives(mortals, {2: replace}, Reduce, "auto"), undisturbed)
+
+
 def test_what_is_written_while_one_worker_is_left_is_kept(mortals):
     """It is part of the copy that the client has, and reaches the worker that comes then."""
     net, feeds = NETS["images"](STEPS)

@@ -11,9 +11,18 @@ from distributed import Client
 from distributed.deploy.subprocess import SubprocessCluster
 
 import dpexec as fluid
+from dpexec.engine.core.errors import ClusterError
 from dpexec.engine.dask.held import BlockRows, HeldBlocks, HeldRows
 from tests.distributed.traffic import client_bytes
-from tests.engine.run.nets import assert_same_bits, batches, classifier, train
+from tests.engine.run.nets import (
+    Run,
+    assert_same_bits,
+    batches,
+    classifier,
+    persistables,
+    strategies,
+    train,
+)
 
 FEATURES, ROWS = 8, 12
 
@@ -97,6 +106,32 @@ def test_futures_are_fed_as_delayed_values(pair):
     assert_same_bits(train(net, [delayed], 2, scheduler=pair), train(net, [feed], 2))
     with pytest.raises(TypeError, match=r"make Delayed of futures by dask\.delayed\(future\)"):
         fluid.Executor(fluid.CPUPlace()).train_from_dask(net.main, [x, y])
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_data_that_was_scattered_is_lost_with_its_worker(mortals, collectives):
+    """Nobody can compute it again; steps with other feeds go on."""
+    net, feeds = classifier(), batches(3)
+    second = mortals.addresses()[1]
+    held = mortals.client.scatter([feeds[1][name] for name in ("x", "y")], workers=[second])
+    lost = dict(zip(("x", "y"), map(dask.delayed, held), strict=True))
+
+    def fed():
+        yield feeds[0]
+        mortals.lose(second)
+        with pytest.raises(ClusterError, match=r"a worker was lost, .* make that again, and feed"):
+            exe.run(compiled, feed=lost, fetch_list=[net.loss], scope=scope)
+        yield from feeds[1:]
+
+    build, execution = strategies(scheduler=mortals.client, collectives=collectives)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, execution, places=fluid.cpu_places(2)
+    )
+    scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup, scope=scope)
+    steps = [exe.run(compiled, feed=feed, fetch_list=[net.loss], scope=scope)[0] for feed in fed()]
+    run = Run(steps, persistables(net.main, scope), compiled, scope)
+    assert_same_bits(run, train(net, feeds, 2))
 
 
 def test_slices_take_rows_of_the_blocks_where_they_lie():

@@ -38,6 +38,13 @@ _ATTEMPTS = 3
 other workers hold them, too. And how often blocks are sent if the client loses its scheduler."""
 _OVER = 2.0  # seconds in which tasks that were given up end; others may want some of them, too
 _WHAT = "to compute fed Dask collections"
+_WHY_LOST = {
+    "scheduler-connection-lost": "the client lost its connection to the scheduler",
+    "scheduler-restart": "the scheduler was restarted",
+    "lost dependencies": "a worker was lost, or tasks were cancelled",
+    "unknown": "a worker was lost, or tasks were cancelled",
+}
+"""Causes in words, by the reasons that dask gives."""
 
 _logger = logging.getLogger(__name__)
 
@@ -120,12 +127,14 @@ class Computing:
             ClusterError: it has: nobody else knows how to compute that again.
         """
         parts = itertools.chain.from_iterable(self._parts)
-        lost = [future.key for part in parts for future in _futures_of(part) if future.cancelled()]
+        lost = [future for part in parts for future in _futures_of(part) if future.cancelled()]
         if lost:
+            reason = lost[0]._state.exception.reason
+            why = _WHY_LOST.get(reason, f"dask gives the reason {reason!r}")
             raise ClusterError(
-                "the client lost its connection to the scheduler, and with it what persist, compute"
-                f" or scatter had made of a fed collection ({lost[0]}, ...): make that again, and "
-                "feed it. Variables are those of the last complete step"
+                f"{why}, and with it what persist, compute or scatter had made of a fed collection "
+                f"is lost ({lost[0].key}, ...): make that again, and feed it. Variables are those "
+                "of the last complete step"
             )
 
     def _give_up(self) -> None:

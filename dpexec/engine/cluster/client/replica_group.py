@@ -83,8 +83,7 @@ class ReplicaGroup:
     def __init__(self, contact: Contact, token: str, spec: Compilation, mirrored: bool) -> None:
         self._contact, self._spec, self._mirrored = contact, spec, mirrored
         self.epoch = Epoch(token, 0)
-        self.complete = -1
-        self.filled = False
+        self.complete, self.filled = -1, False
         self.latest: Callable[[], Sequence[NewBinding]] = tuple
         graph, _ = spec.graph()
         self.own = own_names(graph)
@@ -237,7 +236,7 @@ class ReplicaGroup:
         client, token = self._contact.client, self.epoch.token
         watch_client(client, token, self._contact.limit, self._spec.places)  # of a new scheduler
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
-        self.filled = self._is_last = False
+        self.filled = False
         self._set_up()
 
     def _set_up(self) -> None:
@@ -252,6 +251,7 @@ class ReplicaGroup:
                 living = self._candidates.living(begins=True)
                 self.homes = self._candidates.homes(self.homes, living)
                 self._make_room(self.homes.workers, self.complete)
+                self._is_last = left < ATTEMPTS - 1 and len(self.homes.workers) == 1
                 break
             except WorkerLostError as error:
                 if not left:
