@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed import Client, performance_report
 
-from tests.benchmarks.viewer_servers import rows
+from tests.benchmarks.peer_viewer_servers import rows
 from tests.browser import chromium
 
 SECONDS = 60  # for a page

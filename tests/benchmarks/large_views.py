@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.views``: how fast large views are made, shown and searched.
+"""``python -m tests.benchmarks.large_views``: how fast large views are made, shown and searched.
 
 A graph of 10,000 operators and a trace of 100,000 slices; needs Chromium and its driver for what a
 browser does.

@@ -1,11 +1,11 @@
-"""``python -m tests.benchmarks.viewers``: a chain of layers in dpexec's report and in other tools.
+"""``python -m tests.benchmarks.peer_viewers``: a chain of layers in dpexec and in other tools.
 
 Needs Chromium and its driver. Other tools run in environments of their own, made of
-``peers/viewers.txt``::
+``peers/peer_viewers.txt``::
 
     python -m venv /tmp/viewers
-    /tmp/viewers/bin/pip install -r tests/benchmarks/peers/viewers.txt
-    python -m tests.benchmarks.viewers --layers 840 --python /tmp/viewers/bin/python
+    /tmp/viewers/bin/pip install -r tests/benchmarks/peers/peer_viewers.txt
+    python -m tests.benchmarks.peer_viewers --layers 840 --python /tmp/viewers/bin/python
 
 Each tool gets the same chain of layers, as far as it reads or runs it: dpexec a run of two devices,
 Perfetto and HTA that run's Chrome trace, TensorBoard its graph as a GraphDef, Model Explorer in its
@@ -30,7 +30,7 @@ import numpy as np
 import dpexec as fluid
 from dpexec import viz
 from dpexec.engine import trace as traces
-from tests.benchmarks import viewer_runs, viewer_servers
+from tests.benchmarks import peer_viewer_runs, peer_viewer_servers
 from tests.benchmarks.frames import wait
 from tests.browser import chromium
 
@@ -128,14 +128,18 @@ def main() -> None:
         print(f"dpexec: {took:.1f} s of processor time, {size:.2f} MB, {opened(page)}")
         traces.save(trace, chrome)
         print(f"Chrome trace: {chrome.stat().st_size / 1e6:.1f} MB")
-        print(f"dask: {viewer_runs.dask(trace.graph, Path(folder))}")
-        servers = viewer_servers.tensorboard, viewer_servers.model_explorer, viewer_servers.netron
+        print(f"dask: {peer_viewer_runs.dask(trace.graph, Path(folder))}")
+        servers = (
+            peer_viewer_servers.tensorboard,
+            peer_viewer_servers.model_explorer,
+            peer_viewer_servers.netron,
+        )
         for show in servers:
             place = Path(folder) / show.__name__
             place.mkdir()
             print(f"{show.__name__}: {show(given.python, trace.graph, place)}")
         other("perfetto", given.python, PERFETTO, str(chrome))
-        other("HTA", given.python, viewer_runs.HTA, str(chrome))
+        other("HTA", given.python, peer_viewer_runs.HTA, str(chrome))
         numbers = str(given.layers), str(WIDTH)
         other("tinygrad, VIZ=1", given.python, TINYGRAD, *numbers, VIZ="-1", DEV="PYTHON")
 
