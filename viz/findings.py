@@ -8,10 +8,12 @@ from itertools import islice, pairwise
 from typing import Any
 
 from dpexec.viz.advising.analysis import Analysis, analysis_of
+from dpexec.viz.advising.failed_run import failed_sections
 from dpexec.viz.advising.waits import WORTH_SAYING
 from dpexec.viz.findings_svg import render
 from dpexec.viz.measured.bodies import rounds_text
 from dpexec.viz.measured.contention import contention
+from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
@@ -60,7 +62,7 @@ class Findings(View):
         steps: Numbers of the steps to analyse; None for all except slow first ones.
 
     Raises:
-        ValueError: The trace is empty, or has no such step.
+        ValueError: The trace is empty, has no such step, or no completed one.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -83,6 +85,9 @@ class Findings(View):
 
     def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
         self.schedule = schedule = Schedule.of(trace, steps)
+        self._failed = failures(schedule)
+        if not schedule.steps:
+            raise ValueError("\n".join(["no step was completed", *failure_texts(self._failed)]))
         self._replays = what_if(schedule)
         self.analysis: Analysis = analysis_of(schedule)
         self.notes = schedule.left_out
@@ -121,7 +126,8 @@ class Findings(View):
     @cached_property
     def svg(self) -> str:
         """The findings as an SVG document."""
-        return render(self.analysis, self.title, [*self._facts(), *self.notes])
+        failed = failure_texts(self._failed)
+        return render(self.analysis, self.title, [*failed, *self._facts(), *self.notes])
 
     def to_json(self) -> dict[str, Any]:
         """Return the analysis as plain JSON values."""
@@ -154,6 +160,7 @@ class Findings(View):
         ]
         if len(found.steps) > 1:
             sections.insert(1, {"heading": "Time of every step", "steps": self._every_step()})
+        sections[:0] = failed_sections(self._failed)
         if advice:
             sections.append({"heading": "What to change", "sentences": advice})
         for by, faster in worth.items():
@@ -313,7 +320,8 @@ class Findings(View):
         return [*lines, *wrapped(*why)]
 
     def __str__(self) -> str:
-        lines = [*wrapped(self.title, *self.notes, *self._facts()), ""]
+        failed = failure_texts(self._failed)
+        lines = [*wrapped(self.title, *failed, *self.notes, *self._facts()), ""]
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]
@@ -353,7 +361,7 @@ def analyse(trace: Any, *, steps: Iterable[int] | None = None) -> Findings:
 
     Raises:
         FileError: The file is damaged, empty, or no trace.
-        ValueError: The trace has no such step.
+        ValueError: The trace has no such step, or no completed one: the message says what failed.
 
     Example:
         >>> import dpexec as fluid, numpy as np

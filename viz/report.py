@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpexec.viz.advising.failed_run import FailedRun
 from dpexec.viz.draw import draw
 from dpexec.viz.findings import Findings
 from dpexec.viz.measured.schedule import Schedule
@@ -117,24 +118,25 @@ def report(
     """
     trace = as_trace(source)
     schedule = Schedule(trace)
-    findings = Findings(schedule)
-    views: list[View] = [findings]
+    first: View = Findings(schedule) if schedule.steps else FailedRun(schedule)
+    views: list[View] = [first]
     layers = None
     if trace.graph is not None:
         graph = draw(trace)
-        graph.overlay = overlay_of(schedule)
+        graph.overlay = overlay_of(schedule) if schedule.steps else None
         layers = graph.groups
         views.append(graph)
     views.append(Timeline(schedule, layers=layers))
-    if trace.memory:
-        views.append(Memory(schedule))
-    views.append(table_of(schedule))
+    if schedule.steps:
+        if trace.memory:
+            views.append(Memory(schedule))
+        views.append(table_of(schedule))
     if _is_recorded(source):
         if trace.graph and trace.graph.get("passes"):
             views.append(passes(trace))
     else:
         views.append(passes(source))  # compiled once more
-    made = Report(title or f"dpexec run · {findings.title.partition(' · ')[2]}", views)
+    made = Report(title or f"dpexec run · {first.title.partition(' · ')[2]}", views)
     if path is not None:
         made.save(Path(path))
     return made

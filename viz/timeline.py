@@ -8,6 +8,7 @@ from typing import Any
 
 from dpexec.viz.graphs.groups import Group, groups
 from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.memory_use import live_counters
 from dpexec.viz.measured.moments import moments
 from dpexec.viz.measured.path_text import waited
@@ -23,6 +24,7 @@ from dpexec.viz.timeline_svg import render
 from dpexec.engine.trace import Trace
 
 _NANO = 1e9
+_NAMED = 4  # failed steps in the title
 _FOLDING = ("repeat", "block", "layer")
 """Kinds of groups that are shown as slices."""
 
@@ -66,17 +68,23 @@ class Timeline(View):
         self._layers = layers
         self._schedule = Schedule.of(trace, steps)
         schedule = self._schedule
-        chosen = schedule.steps
+        chosen, shown = schedule.steps or schedule.failed, schedule.shown
         times = counted(len(chosen), "step") if len(chosen) > 1 else f"step {chosen[0].number}"
         devices = counted(len(schedule.devices), "device")
-        typical = "the typical one " if len(chosen) > 1 else ""
-        took = seconds_text(schedule.typical.seconds)
+        typical = "the typical one " if len(schedule.steps) > 1 else ""
+        took = seconds_text(shown.seconds)
         self.title = f"Timeline · {devices} · {times} · {typical}{took}"
+        self._failed = failures(schedule)
+        if self._failed:
+            numbers = [str(one.step.number) for one in self._failed]
+            some = "step" if len(numbers) == 1 else "steps"
+            self.title += f" · failed: {some} {', '.join(numbers[:_NAMED])}"
+            self.title += "…" if len(numbers) > _NAMED else ""
 
     @cached_property
     def svg(self) -> str:
         """The typical step as an SVG document."""
-        return render(self._schedule, self._schedule.typical, self.title)
+        return render(self._schedule, self._schedule.shown, self.title)
 
     def payload(self) -> TimelineData:
         """Return what the interactive page draws: all steps."""
@@ -92,7 +100,7 @@ class Timeline(View):
         made: TimelineData = {
             "type": "timeline",
             "title": self.title,
-            "notes": [],
+            "notes": failure_texts(self._failed),
             "span": (min(slices["start"]), round((last - origin) * _NANO)),
             "tracks": [
                 {"name": track.name, "group": track.group, "device": track.device}
@@ -101,7 +109,7 @@ class Timeline(View):
             "names": names,
             "roles": roles,
             "slices": slices,
-            "typical": schedule.typical.number,
+            "typical": schedule.shown.number,
             "flows": [(position[a], position[b]) for a, b in _flows(schedule)],
             "critical": [
                 position[index]
@@ -112,7 +120,8 @@ class Timeline(View):
             "details": self._details(order, position),
         }
         if schedule.facts is not None:
-            made["play"] = self._play()
+            if schedule.steps:
+                made["play"] = self._play()
             made["groups"] = self._groups()
         return made
 

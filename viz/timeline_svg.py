@@ -7,6 +7,7 @@ from itertools import groupby
 
 from dpexec.viz.advising.analysis import device_uses
 from dpexec.viz.measured.critical_path import critical_path
+from dpexec.viz.measured.failures import failures
 from dpexec.viz.measured.schedule import Schedule, Slice, Step
 from dpexec.viz.measured.shares import DeviceUse
 from dpexec.viz.pages.plot import MARGIN, Canvas, text_width
@@ -35,14 +36,14 @@ class _Gantt:
     def __init__(self, schedule: Schedule, step: Step, title: str) -> None:
         self.schedule, self.step = schedule, step
         self.pieces = [schedule.by_id[index] for index in step.slices]
-        self.path = set(critical_path(schedule, step.number).slices)
+        done = step in schedule.steps
+        self.path = set(critical_path(schedule, step.number).slices) if done else set()
         self.left = MARGIN + _LABELS
         self.width = _WIDTH - self.left - MARGIN
         self.per_second = self.width / step.seconds if step.seconds else 0.0
         self.merged = 0
-        notes = (
-            [] if len(schedule.steps) == 1 else [f"This is step {step.number}, the typical one."]
-        )
+        notes = [f"This is step {step.number}, the typical one."] if len(schedule.steps) > 1 else []
+        notes += [one.text for one in failures(schedule) if one.step == step]
         slivers = sum(p.event.duration * self.per_second < 1 for p in self.pieces)
         if slivers:
             notes.append(
@@ -59,7 +60,9 @@ class _Gantt:
         named = {"collective": "communication (hatched)"}
         canvas.legend([*((r, named.get(r, n)) for r, n in items), ("", "critical path")])
         uses: dict[int | None, DeviceUse] = {
-            use.device: use for use in device_uses(self.schedule, [self.step])
+            use.device: use
+            for use in device_uses(self.schedule, [self.step])
+            if self.step in self.schedule.steps
         }
         rows = {p.track for p in self.pieces}
         tracks = [(n, t) for n, t in enumerate(self.schedule.tracks) if n in rows]

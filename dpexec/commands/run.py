@@ -269,9 +269,11 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
         raise CommandError(f"cannot write: {error}") from error
     files = [str(path) for path in (options.trace, options.report) if path is not None]
     rest = f" ({len(found) - 1} with fewer steps ran, too)" if len(found) > 1 else ""
+    failed = sum(event.kind == "failure" for event in trace)
+    steps = f"{found[engine].told} steps" + (f" ({failed} of them failed)" if failed else "")
     print(
-        f"dpexec run: {found[engine].told} steps of a program on {len(engine.places)} devices are "
-        f"in {' and '.join(files)}{rest}",
+        f"dpexec run: {steps} of a program on {len(engine.places)} devices are in "
+        f"{' and '.join(files)}{rest}",
         file=sys.stderr,
     )
     return files

@@ -22,6 +22,7 @@ _Made = TypeVar("_Made")
 WARM = 1.5
 """First steps that took more than this many times the median are left out of averages."""
 
+FAILURE = "failure"
 COMMUNICATION = ("collective", "transfer")
 DATA = ("feed", "fetch")
 
@@ -138,7 +139,18 @@ class Schedule:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps, in order."""
+        """The completed steps, in order."""
+        broken = {step.number for step in self.failed}
+        return tuple(step for step in self._all_steps if step.number not in broken)
+
+    @cached_property
+    def failed(self) -> tuple[Step, ...]:
+        """The steps that an error ended, in order."""
+        broken = {piece.event.step for piece in self.slices if piece.event.kind == FAILURE}
+        return tuple(step for step in self._all_steps if step.number in broken)
+
+    @cached_property
+    def _all_steps(self) -> tuple[Step, ...]:
         found: dict[int, list[Slice]] = {}
         for piece in self.slices:
             found.setdefault(piece.event.step, []).append(piece)
@@ -168,6 +180,11 @@ class Schedule:
         return {thread: frozenset(devices) for thread, devices in found.items()}
 
     @property
+    def shown(self) -> Step:
+        """The step that a picture of one step shows: the typical one, or one that failed."""
+        return self.typical if self.steps else self.failed[0]
+
+    @property
     def typical(self) -> Step:
         """The step with the median time of the counted steps (the earlier one of two)."""
         ordered = sorted(self.counted, key=lambda step: step.seconds)
@@ -178,14 +195,23 @@ class Schedule:
         """The steps without the first ones that took more than `WARM` times the median.
 
         First steps compile kernels and reserve memory, so their times do not represent the others.
+
+        Raises:
+            ValueError: No step was completed.
         """
+        self.require_steps()
         limit = WARM * statistics.median(step.seconds for step in self.steps)
         first = next(n for n, step in enumerate(self.steps) if step.seconds <= limit)
         return self.steps[first:]
 
     @property
     def counted(self) -> tuple[Step, ...]:
-        """The steps that views count and average: those that were chosen, else the warm ones."""
+        """The steps that views count and average: those that were chosen, else the warm ones.
+
+        Raises:
+            ValueError: No step was completed.
+        """
+        self.require_steps()
         return self.steps if self._all_count else self.warm
 
     @cached_property
@@ -205,6 +231,18 @@ class Schedule:
         number = len(self.steps) - len(self.counted)
         which = "first step" if number == 1 else f"first {number} steps"
         return [f"Not counted: the {which}, slower than the others."] if number else []
+
+    def require_steps(self) -> None:
+        """Refuse a trace without figures.
+
+        Raises:
+            ValueError: No step was completed.
+        """
+        if not self.steps:
+            raise ValueError(
+                "no step was completed, so there are no figures; viz.report and viz.timeline show "
+                "what ran until the failure"
+            )
 
     def step(self, number: int | None) -> Step:
         """A step by its number; None for the typical one.
@@ -269,7 +307,7 @@ class Schedule:
         event = piece.event
         if event.kind in COMMUNICATION:
             return "collective"
-        if event.kind in DATA:
+        if event.kind in DATA or event.kind == FAILURE:
             return event.kind
         node = self.node_of(piece)
         if node in self._roles:

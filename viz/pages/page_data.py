@@ -330,6 +330,7 @@ class SentenceData(TypedDict):
     text: str
     tone: Literal["plain", "good", "warn"]
     nodes: NotRequired[Sequence[int]]
+    step: NotRequired[int]  # in which the timeline shows it
 
 
 class StepsData(TypedDict):

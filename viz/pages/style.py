@@ -10,6 +10,7 @@ ROLE_NAMES = {
     "lr_sched": "learning rate",
     "feed": "feed",
     "fetch": "fetch",
+    "failure": "failed",
 }
 
 SIGNS = {
@@ -20,6 +21,7 @@ SIGNS = {
     "lr_sched": "η",
     "feed": "↧",
     "fetch": "↥",
+    "failure": "✗",
 }
 """Signs that distinguish roles without colours."""
 
@@ -32,6 +34,7 @@ LIGHT = {
     "lr_sched": ("#a3507e", "#f6e3ee"),
     "feed": ("#4d5a66", "#e2e7ec"),
     "fetch": ("#756a00", "#f3f0c4"),
+    "failure": ("#b00020", "#ffd6dd"),
 }
 DARK = {
     "forward": ("#56b4e9", "#12324a"),
@@ -41,6 +44,7 @@ DARK = {
     "lr_sched": ("#e08fbd", "#45233a"),
     "feed": ("#a9b5c0", "#2c363f"),
     "fetch": ("#f0e442", "#3b3808"),
+    "failure": ("#ff6b6b", "#6b1218"),
 }
 LIGHT_PAGE = {"page": "#ffffff", "lane": "#f4f6f8", "text": "#1b2530", "faint": "#54616d"}
 DARK_PAGE = {"page": "#14191f", "lane": "#1c232b", "text": "#e7edf3", "faint": "#9aa7b4"}

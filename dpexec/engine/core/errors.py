@@ -35,6 +35,12 @@ _Error = TypeVar("_Error", bound=BaseException)
 class EnforceNotMet(Exception):
     """A program, a feed or a value breaks a rule of an operator or of the executor.
 
+    Attributes:
+        operator: the type of the operator; None if the error is about none.
+        line: the user's line that made it, such as ``train.py:12``; None if unknown.
+        device: the number of the device on which it failed; None if it did not run.
+        node: its number in the graph of the devices; None if it did not run.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program()):
@@ -45,6 +51,11 @@ class EnforceNotMet(Exception):
         ...         print(str(error)[:80])
         operator matmul: X float32[2, 3] and Y float32[4, 5] cannot be multiplied (trans
     """
+
+    operator: str | None = None
+    line: str | None = None
+    device: int | None = None
+    node: int | None = None
 
     def __str__(self) -> str:
         """The message; bytes of a damaged file in it that are no text are shown as escapes."""

@@ -1,12 +1,10 @@
-"""The engine: compiles a program for some devices, and runs its steps.
-
-Executor, ParallelExecutor and CompiledProgram are thin shells around it.
-"""
+"""The engine behind executors and compiled programs: compiles for some devices, and runs steps."""
 
 from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +20,13 @@ from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.binding_cache import BindingCache
+from dpexec.engine.dispatch.failures import note_failure
 from dpexec.engine.dispatch.repeating import Repeating
 from dpexec.engine.feeds.coming import Coming
 from dpexec.engine.feeds.loaders import loaded
 from dpexec.engine.feeds.splitter import Splitter
 from dpexec.engine.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.engine.graph.lods import with_offsets
-from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
 from dpexec.engine.run.choice import make_runner
@@ -39,6 +37,7 @@ from dpexec.engine.strategy.placement import (
     collectives_in_force,
     scheduler_in_force,
     threads_configured,
+    warn_of_one_thread,
 )
 from dpexec.engine.strategy.strategies import BuildStrategy, ExecutionStrategy
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
@@ -157,7 +156,8 @@ class Engine(Repeating):
         kept = self._kept_offsets
         if not kept.names:
             return self.split(feed)
-        self._begin()  # trainers have the variables of the first one then
+        if self.runner.agreement is not None:
+            self.runner.agreement.begin()  # trainers have the variables of the first one then
         return kept.add(self.split(feed))
 
     def batches(self, program: Program, feed: Any) -> list[Feeds]:
@@ -171,20 +171,21 @@ class Engine(Repeating):
             EOFException: a reader has no more data.
         """
         feeds_of = self.feeds_of if self._coming is None else self._coming.feeds_of
-        if not program._loaders:
-            return [feeds_of({} if feed is None else feed)] * self.steps_per_run
-        steps, partial = self.steps_per_run, not self.is_training
-        return loaded(program, feed, feeds_of, self.replica_places, self.prepare, steps, partial)
+        steps, places = self.steps_per_run, self.replica_places
+        try:
+            if not program._loaders:
+                return [feeds_of({} if feed is None else feed)] * steps
+            partial = not self.is_training
+            return loaded(program, feed, feeds_of, places, self.prepare, steps, partial)
+        except BaseException as error:
+            note_failure(self.runner, self.observers, error, feeding=True)
+            raise
 
     @functools.cached_property
     def _coming(self) -> Coming | None:
         """The source of later batches; None if each run may change the offsets that it adds."""
         known = self._on_cluster and not self._kept_offsets.names
         return Coming(self.feeds_of, self.steps_per_run) if known else None
-
-    def _begin(self) -> None:
-        if self.runner.agreement is not None:
-            self.runner.agreement.begin()
 
     @functools.cached_property
     def _kept_offsets(self) -> KeptOffsets:
@@ -226,11 +227,8 @@ class Engine(Repeating):
 
     def _seal(self) -> None:
         """Freeze the strategies; warn of replicas that would run one after another."""
-        if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
-            warn(
-                f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
-                "another; leave it at 0, or set it to the number of processors"
-            )
+        if not self._on_cluster:
+            warn_of_one_thread(self.num_threads, len(self.places))
         for strategy in (self.build_strategy, self.execution_strategy):
             if strategy is not None:
                 strategy.freeze("compilation")
@@ -261,12 +259,16 @@ class Engine(Repeating):
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
+        began = time.perf_counter_ns() if self.observers.recorders else 0
         try:
             with self._busy:
                 if not self.shows_sequences:
                     return self._run(batches, tuple(fetch), merged, {}, wait)
                 return self._run_sequences(batches, fetch, merged, wait)
-        except EnforceNotMet as error:  # the message says everything, the frames it passed nothing
+        except BaseException as error:
+            note_failure(self.runner, self.observers, error, began)
+            if not isinstance(error, EnforceNotMet):
+                raise  # else the message says everything, the frames it passed nothing
             raise error.with_traceback(None) from mistake_behind(error)
 
     def _run_sequences(

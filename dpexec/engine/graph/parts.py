@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from functools import cache
 from typing import NotRequired, TypedDict
 
 from dpexec.engine.graph.ssa import OpNode
@@ -62,12 +60,7 @@ def line_of(op: Operator | None) -> str | None:
     Args:
         op: the node's operator; None for a node that is no operator of the program.
     """
-    if op is None or op.callsite is None:
-        return None
-    return f"{_file_name(op.callsite.filename)}:{op.callsite.line}"
-
-
-_file_name = cache(os.path.basename)  # programs are built in few files
+    return None if op is None or op.callsite is None else op.callsite.place
 
 
 def body_of(op: Operator | None, depth: int = 0) -> list[InnerOp]:

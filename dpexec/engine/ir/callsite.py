@@ -6,6 +6,7 @@ Warnings point at the user's line, too.
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import sys
@@ -43,8 +44,16 @@ class CallSite:
         """The text of the line, empty when the file cannot be read."""
         return linecache.getline(self.filename, self.line).strip()
 
+    @property
+    def place(self) -> str:
+        """File and line without folders, so that files do not reveal paths of the machine."""
+        return f"{_file_name(self.filename)}:{self.line}"
+
     def __str__(self) -> str:
         return f'File "{self.filename}", line {self.line}, in {self.function}\n    {self.source}'
+
+
+_file_name = functools.cache(os.path.basename)  # programs are built in few files
 
 
 def user_callsite() -> CallSite | None:

@@ -394,7 +394,7 @@ def op_error(
             spec = specs.get(name, "no value" if kind == "input" else None)
             if spec is not None:
                 lines.append(f"  {kind} {slot}({name}): {spec}")
-    if op.callsite is not None:
-        lines.append(f"  made by {op.callsite}")
-    lines.append(f"  [operator < {op.type} > error]")
-    return see(section, EnforceNotMet("\n".join(lines)))
+    made = [f"  made by {op.callsite}"] if op.callsite else []
+    error = EnforceNotMet("\n".join([*lines, *made, f"  [operator < {op.type} > error]"]))
+    error.operator, error.line = op.type, op.callsite.place if op.callsite else None
+    return see(section, error)

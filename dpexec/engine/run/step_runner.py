@@ -38,6 +38,7 @@ class StepRunner:
     Attributes:
         envs: the values of the latest step, per device; none after they were dropped.
         binding: the binding of the latest step.
+        begun: the recording of a step that runs task by task, until it ends; also if it failed.
         store, order, launch, exchange, agreement, code: as given.
     """
 
@@ -55,6 +56,7 @@ class StepRunner:
         self._in_code = False
         self.envs: list[Env] = []
         self.binding: Binding | None = None
+        self.begun: Recording | None = None
 
     def step(
         self,
@@ -103,12 +105,13 @@ class StepRunner:
                 return results
         if not recorders:
             return self._run_tasks(binding, feeds, shards(), merged, None)
-        recording = binding.recording
+        self.begun = recording = binding.recording
         recording.begin()
         results = self._run_tasks(binding, feeds, shards(), merged, recording)
         if self.exchange is not None and self.exchange.sums is not None:
             recording.note_moved(self.exchange.sums.moved)
         recording.end(recorders)
+        self.begun = None
         return results
 
     def again(self, binding: Binding, ready: Ready, feeds: Feeds, merged: bool) -> list[Any] | None:

@@ -15,6 +15,7 @@ from dask.base import named_schedulers
 from dpexec.engine.core import places
 from dpexec.engine.core.places import CPUPlace, CUDAPlace
 from dpexec.engine.graph.parallel_do import parallel_dos
+from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program
 from dpexec.engine.strategy.strategies import DEFAULTS, ExecutionStrategy
 
@@ -27,6 +28,7 @@ __all__ = [
     "place_replicas",
     "scheduler_in_force",
     "threads_configured",
+    "warn_of_one_thread",
     "workers_of",
 ]
 
@@ -271,3 +273,17 @@ def place_replicas(count: int, workers: Sequence[str]) -> list[str]:
     share, more = divmod(count, len(workers))
     sizes = [share + (number < more) for number in range(len(workers))]
     return [worker for worker, size in zip(workers, sizes, strict=True) for _ in range(size)]
+
+
+def warn_of_one_thread(threads: int, devices: int) -> None:
+    """Warn of replicas that would run one after another.
+
+    Args:
+        threads: of the pool.
+        devices: number of devices of this process.
+    """
+    if threads < 2 <= devices:
+        warn(
+            f"ExecutionStrategy.num_threads = 1 runs the {devices} replicas one after another; "
+            "leave it at 0, or set it to the number of processors"
+        )

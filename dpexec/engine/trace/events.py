@@ -20,7 +20,7 @@ VERSION = 3
 _READ = (2, VERSION)
 """Files of version 2 hold events in columns, separate from the rows that Chrome draws."""
 
-Kind = Literal["task", "op", "collective", "feed", "fetch", "transfer"]
+Kind = Literal["task", "op", "collective", "feed", "fetch", "transfer", "failure"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 MemoryKind = Literal["parameter", "state", "gradient", "temporary", "feed", "arena"]
@@ -43,7 +43,8 @@ class Event:
         name: The displayed name: the op type, or the name of the segment.
         kind: "task" for a scheduled task, "op" for an operator inside one, "collective" for an
             operation over several devices, "feed" and "fetch" for a step's inputs and outputs,
-            "transfer" for values sent between processes.
+            "transfer" for values sent between processes, "failure" for what raised an error, so
+            that its step was not completed.
         device: Index of the device, None when the event belongs to all of them.
         key: Key of its task; the ops of a task carry the key of that task.
         start: Seconds on a monotonic clock.
@@ -51,7 +52,9 @@ class Event:
         thread: Number of the thread that did the work.
         args: Further facts, anything that JSON can hold: "parts", the names of the operators that a
             fused kernel stands for; "bytes" and "devices" of a collective or transfer; "worker";
-            "busy", the seconds of processor time of an operator in Python that slept or waited.
+            "busy", the seconds of processor time of an operator in Python that slept or waited;
+            "error", "text" and "line" of a failure, the class and the text of the error and the
+            user's line that made the operator, or that raised it in a function of the user.
         node: Number of the operator in the graph; None if it is not an operator of the graph.
         step: Number of the step, from 0.
     """

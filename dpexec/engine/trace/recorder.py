@@ -39,7 +39,7 @@ class Notes(Protocol):
 
     @property
     def binding(self) -> Any:
-        """The binding that ran."""
+        """The binding that ran; None if the step failed before that was known."""
 
     @property
     def began(self) -> Sequence[float]:
@@ -176,9 +176,9 @@ class Recorder:
 
     @property
     def latest(self) -> Notes | None:
-        """The notes of the last step; None if there was none."""
+        """The notes of the last step whose binding is known; None if there was none."""
         kept, _ = self._kept()
-        return kept[-1][0] if kept else None
+        return next((notes for notes, _ in reversed(kept) if notes.binding is not None), None)
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""
@@ -190,8 +190,9 @@ class Recorder:
             self._dropped = self._size = 0
 
     def steps(self) -> list[tuple[Any, Recorded]]:
-        """The binding and the record of each kept step, in order."""
-        return [(notes.binding, notes.record(row)) for notes, row in self._kept()[0]]
+        """The binding and the record of each kept step whose binding is known, in order."""
+        kept = [(notes.binding, notes.record(row)) for notes, row in self._kept()[0]]
+        return [(binding, record) for binding, record in kept if binding is not None]
 
     def _kept(self) -> tuple[list[tuple[Notes, int]], int]:
         """The steps in order, and how many were dropped before them."""

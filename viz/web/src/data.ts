@@ -244,7 +244,7 @@ export interface TextSection {
   figures?: { label: string; value: number | null; unit: Unit; hint?: string }[];
   steps?: { numbers: number[]; seconds: number[]; left_out: number; median: number };
   bars?: { label: string; unit: Unit; parts: [string, number, string][] }[];
-  sentences?: { text: string; tone: "plain" | "good" | "warn"; nodes?: number[] }[];
+  sentences?: { text: string; tone: "plain" | "good" | "warn"; nodes?: number[]; step?: number }[];
   code?: string[];
 }
 

@@ -110,9 +110,14 @@ function finding(
 ): HTMLElement {
   const nodes = sentence.nodes ?? [];
   const { bus } = context;
+  const open = (kind: "graph" | "timeline") => {
+    bus.open(kind, nodes, sentence);
+    if (kind === "timeline" && sentence.step !== undefined) bus.openStep(sentence.step);
+  };
+  const known = { graph: nodes.length > 0, timeline: nodes.length > 0 || "step" in sentence };
   const go = (kind: "graph" | "timeline", label: string): Child =>
-    nodes.length && bus.has(kind)
-      ? h("button", { class: "link", onclick: () => bus.open(kind, nodes, sentence) }, label)
+    known[kind] && bus.has(kind)
+      ? h("button", { class: "link", onclick: () => open(kind) }, label)
       : null;
   const sign = TONES[sentence.tone];
   return h(

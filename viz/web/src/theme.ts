@@ -43,6 +43,7 @@ export const SIGNS: Record<string, string> = {
   lr_sched: "η",
   feed: "↧",
   fetch: "↥",
+  failure: "✗",
   transfer: "→",
   task: "▭",
 };
@@ -55,6 +56,7 @@ export const ROLE_ORDER = [
   "lr_sched",
   "feed",
   "fetch",
+  "failure",
   "transfer",
 ];
 

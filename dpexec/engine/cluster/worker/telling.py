@@ -28,6 +28,9 @@ def copy_to_send(error: BaseException) -> BaseException:
         copy: BaseException = pickle.loads(cloudpickle.dumps(error))
     except Exception:  # pickle runs code of the error's class, which may raise anything
         if isinstance(error, EnforceNotMet):
-            return EnforceNotMet(str(error))
+            told = EnforceNotMet(str(error))
+            told.operator, told.line = error.operator, error.line
+            told.device, told.node = error.device, error.node
+            return told
         return RuntimeError(f"{type(error).__name__}: {error}")
     return copy

@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dpexec.engine.compile.bindings.failed_steps import FailedStep, OpenTask, failure_of
 from dpexec.engine.compile.bindings.memory_use import Life, Measured, lives, measure, nbytes_of
 from dpexec.engine.compile.bindings.notes import CodeNotes
 from dpexec.engine.compile.bindings.records import (
@@ -95,6 +96,7 @@ class Recording:
         self._inner: list[Inner] = []
         self._around: list[Around] = []
         self._ran: list[Ran | None] = []
+        self._begun: dict[int, tuple[int, int]] = {}  # by task, when it began, and the thread
         self._room: CodeNotes | None = None  # for steps of code
         self.began = 0
         self.has_rounds = True
@@ -120,6 +122,7 @@ class Recording:
         """Called when the step's values have been fed."""
         self._inner, self._around, self.moved = [], [], {}
         self._ran = [None] * len(self._steps)
+        self._begun = {}
         self.note("Feed", "feed", self.began)
 
     def run(
@@ -140,6 +143,7 @@ class Recording:
         """
         self._envs = envs
         start = perf_counter_ns()
+        self._begun[number] = start, threading.get_ident()
         run(self._steps[number], envs)
         self._ran[number] = start, perf_counter_ns(), threading.get_ident()
 
@@ -234,6 +238,27 @@ class Recording:
         if now >= samples.due:
             samples.take(now)
 
+    def broken_off(self, error: BaseException, facts: Mapping[str, Any]) -> FailedStep:
+        """The notes of the step, which has failed.
+
+        Args:
+            error: what was raised.
+            facts: of the event of the failure.
+        """
+        self._envs = ()
+        now, layout, tasks = perf_counter_ns(), self.layout, self.binding.plan.tasks
+        stamps, ran, inner, around = self.noted
+        spans, at = [*layout.tasks(stamps, ran)] if ran else [], []
+        for number, (begun, thread) in self._begun.items():
+            if ran[number] is None:
+                done, node = layout.progress(number, stamps, begun, now)
+                since = done[-1][2] if done else begun
+                at.append(OpenTask(tasks[number], thread, node, since))
+                spans.append((tasks[number], (begun, now, thread), done))
+        failure = failure_of(error, facts, self.began, now, at)
+        record = StepRecord(layout, self.lives, lambda: iter(spans), inner, around)
+        return FailedStep(self.binding, [self.began], failure, record)
+
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
         return self._lives
@@ -247,7 +272,7 @@ class Recording:
         """A step that notes its time, or the times of its kernels, from position ``at`` on."""
         if step.code is not None:
             call: Any = partial(step.code.run, stamps=self._stamps, at=at)
-            return Step(step.node, call, step.drops)
+            return Step(step.node, call, step.drops, step.code)
         node = step.node
         run: Any = step.call
         if node.is_collective:

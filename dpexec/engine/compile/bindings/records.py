@@ -169,6 +169,32 @@ class NoteLayout:
                 yield task, times, self._spans(marks, noted[at:end], times[0])
             at = end
 
+    def progress(
+        self, number: int, noted: np.ndarray[Any, Any], begin: float, now: float
+    ) -> tuple[list[Span], OpNode | None]:
+        """What a task that did not end has done, and the node that it was at.
+
+        Args:
+            number: of the task.
+            noted: the numbers of the step, ``(width,)``; those of what did not end are older.
+            begin: when the task began, in nanoseconds.
+            now: a later time.
+        """
+        first = at = sum(mark.width for bound in self._marks[:number] for mark in bound)
+        nodes, marks = self.plan.graph.ops, self._marks[number]
+        for count, mark in enumerate(marks):
+            last = at if mark.rows is None else at + mark.width - 1
+            if noted[last] >= begin:
+                at += mark.width
+                continue
+            spans, parts = self._spans(marks[:count], noted[first:at], begin), mark.parts
+            if mark.rows is not None and noted[at] >= begin:  # the kernel of a row refused values
+                ran, times = stamps.until_refusal(noted[at : at + mark.width], now)
+                done = [([nodes[n] for n in ids], end, (1, 1)) for ids, end in parts if end <= ran]
+                spans, parts = [*spans, *spans_of(done, times)], parts[len(done) :]
+            return spans, nodes[parts[0][0][0]]
+        return self._spans(marks, noted[first:at], begin), None
+
     def _spans(
         self, marks: Sequence[Mark], noted: np.ndarray[Any, Any], begin: float
     ) -> list[Span]:

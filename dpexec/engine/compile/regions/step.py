@@ -124,7 +124,8 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
     except EOFException:
         raise
     except BodyError as error:
-        raise kernel_error(error.op, node, error.env, error.reason) from error.reason
+        failed = _node_of(error.op, step)
+        raise kernel_error(error.op, failed, error.env, error.reason) from error.reason
     except Exception as error:
         assert node.op is not None
         raise kernel_error(node.op, node, env, error) from error
@@ -132,11 +133,18 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
         env.pop(name, None)
 
 
+def _node_of(op: Operator, step: Step) -> OpNode:
+    """The node of an operator that failed in a piece of machine code, or in a block of a node."""
+    parts = () if step.code is None else step.code.parts
+    nodes = (done.node for steps, _ in parts for done in steps)
+    return next((node for node in nodes if node.op is op), step.node)
+
+
 _TOLD = (ValueError, EnforceNotMet, FunctionError)
 """Errors that kernels raise for broken rules; their text is shown without the name of the class."""
 
 
-def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
+def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> EnforceNotMet:
     """The error that users get when a kernel fails.
 
     Args:
@@ -153,7 +161,9 @@ def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exce
     elif not isinstance(error, _TOLD):
         problem = f"{type(error).__name__}: {error}"
     section = section_of(error) or "a-value-that-an-operator-refuses"
-    return op_error(op, problem, shown, f"device {node.device}", section)
+    made = op_error(op, problem, shown, f"device {node.device}", section)
+    made.device, made.node = node.device, node.id
+    return made
 
 
 def _describe(value: Any) -> str:
