@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -16,6 +16,7 @@ __all__ = [
     "inputs_of",
     "is_lazy",
     "meta_of",
+    "require_parts",
     "require_rows",
     "rows_of",
     "targets_of",
@@ -40,21 +41,40 @@ def array_of(found: Any, like: Any = None) -> Any:
         like: a Dask array whose blocks tell how to divide numbers in memory.
 
     Raises:
-        TypeError: the collection is of another kind, or ``like`` has blocks of unknown sizes.
-        ValueError: columns hold no numbers.
+        TypeError: the collection is of another kind.
+        ValueError: columns hold no numbers, or ``like`` has blocks of unknown sizes.
     """
     if isinstance(found, da.Array):
         return found
     if is_dask_collection(found) and hasattr(type(found), "to_dask_array"):
         return _with_plain_columns(found).to_dask_array()
-    if is_dask_collection(found) or like is None or np.isnan(like.chunks[0]).any():
+    if is_dask_collection(found) or like is None:
         raise TypeError(
             f"if X is a Dask collection, all must be Dask arrays, dataframes or series, but one is "
             f"a {type(found).__name__}"
         )
+    if np.isnan(like.chunks[0]).any():
+        raise ValueError(
+            f"a {type(found).__name__} cannot be divided like X, whose partitions have unknown "
+            "sizes: call compute_chunk_sizes() of the Dask array X (of a dataframe, "
+            "X.to_dask_array(lengths=True)), or pass a Dask collection with the same partitions"
+        )
     array = np.asarray(found)
     require_rows([like.shape[0], len(array)])
     return da.from_array(array, chunks=(like.chunks[0], *array.shape[1:]))
+
+
+def require_parts(arrays: Mapping[str, Any]) -> None:
+    """Check that all have as many partitions; rows of known numbers are paired in any partitions.
+
+    Raises:
+        ValueError: they differ, and sizes are unknown.
+    """
+    counts = {name: array.numblocks[0] for name, array in arrays.items()}
+    unknown = any(np.isnan(array.chunks[0]).any() for array in arrays.values())
+    if unknown and len(set(counts.values())) > 1:
+        shown = ", ".join(f"{n} of {'X' if k == SOLE else k}" for k, n in counts.items())
+        raise ValueError(f"X and y must have the same partitions, but they have {shown}")
 
 
 def require_rows(counts: Sequence[float]) -> None:

@@ -84,9 +84,16 @@ class Classifier(ClassifierMixin, NetEstimator):
             sample_weight: as for :meth:`fit`.
 
         Raises:
-            ValueError: a label is not among the classes, or the classes differ from the first
-                call's.
+            ValueError: a label is not among the classes, the classes differ from the first
+                call's, or ``class_weight`` is ``"balanced"``: a part does not tell the weights.
         """
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight 'balanced' is not supported for partial_fit. In order to use "
+                "'balanced' weights, use compute_class_weight('balanced', classes=classes, y=y) "
+                "with a large enough sample of all targets as y, and pass a dict of the resulting "
+                "weights as the class_weight parameter."
+            )
         first = not hasattr(self, "network_")
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")

@@ -208,8 +208,9 @@ class NetEstimator(BaseEstimator, ABC):
     ) -> Self:  # fmt: skip
         check_settings(self)
         fit = self._fit_collections if conversion.is_lazy(X) else self._fit_arrays
+        going_on = contextlib.nullcontext() if fresh else self.network_.restored_on_error(Exception)
         # An interrupted fit leaves what it has trained, a failed one the estimator as it was.
-        with self._restored_on_error(Exception):
+        with self._restored_on_error(Exception), going_on:
             return fit(X, y, sample_weight, epochs, fresh, classes)
 
     def _fit_arrays(
@@ -257,6 +258,7 @@ class NetEstimator(BaseEstimator, ABC):
             self.network_ = self.network_.going_on(
                 self.optimizer, self.learning_rate, self.devices, self.scheduler
             )
+            self.history_ = [*self.history_]  # the list of before stays as it is if this fit fails
             return
         net = self.net or three_layers
         optimizer, rate = self.optimizer, self.learning_rate
@@ -312,6 +314,7 @@ class NetEstimator(BaseEstimator, ABC):
                 raise ValueError("requires y to be passed, but the target y is None")
             y = conversion.array_of(y, some)
             conversion.require_rows([*(a.shape[0] for a in inputs.values()), y.shape[0]])
+            conversion.require_parts({**inputs, "y": y})
             target, outputs = self._outputs_of(y, classes)
             weights = self._lazy_weights(sample_weight, target)
             self._begin(inputs, outputs, check_random_state(self.random_state), fresh)

@@ -11,6 +11,7 @@ import cloudpickle
 import dask
 import dask.array as da
 import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpexec.engine.core.cache import limit_of
@@ -71,13 +72,16 @@ def weighted_by_class(
         numbers: the index of each sample's class, ``(samples, 1)``.
         class_weight: ``"balanced"``, or a dict from label to weight; labels that it lacks have 1.
         classes: the labels.
+
+    Raises:
+        ValueError: ``class_weight`` is something else, or has none of the labels.
     """
     if class_weight == "balanced":
         counts = [dask.delayed(_count)(b, len(classes)) for b in numbers.to_delayed().ravel()]
         total = np.sum(dask.compute(*counts), axis=0)
         of_class = total.sum() / (len(classes) * np.maximum(total, 1))
     else:
-        of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+        of_class = compute_class_weight(class_weight, classes=classes, y=classes)
     found = numbers[:, 0].map_blocks(_taken, of_class, dtype=np.float64)
     return found if sample_weight is None else found * array_of(sample_weight, numbers)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,6 +176,19 @@ class Network:
             self.__dict__.pop("program", None)
         self.spec = spec
         return self
+
+    @contextlib.contextmanager
+    def restored_on_error(self, kind: type[BaseException]) -> Iterator[None]:
+        """Restore variables and settings if steps fail."""
+        spec, state = self.spec, self.state()
+        try:
+            yield
+        except kind:
+            if spec != self.spec:
+                self.__dict__.pop("program", None)
+                self.spec = spec
+            self.restore(state)
+            raise
 
     def predicting(self) -> Network:
         """The same network to be pickled for predictions, without the optimizer's variables."""

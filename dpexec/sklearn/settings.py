@@ -23,8 +23,8 @@ def check_settings(estimator: Any) -> None:
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be a positive integer, but is {value!r}")
     rate, net, held = estimator.learning_rate, estimator.net, estimator.validation_fraction
-    if not 0.0 <= held < 1.0:
-        raise ValueError(f"validation_fraction must be from 0 to below 1, but is {held}")
+    if not isinstance(held, Real) or not 0 <= float(held) < 1:
+        raise ValueError(f"validation_fraction must be from 0 to below 1, but is {held!r}")
     if estimator.sparse not in ("dense", "rows"):
         raise ValueError(f"sparse must be 'dense' or 'rows', but is {estimator.sparse!r}")
     if not isinstance(rate, Real) or not 0 <= float(rate) < math.inf:

@@ -71,8 +71,12 @@ def test_what_lies_in_memory_is_divided_as_the_collection():
     two = small().fit(ROWS, Y, sample_weight=np.ones(90))
     assert one.history.loss.equals(two.history.loss)
     unknown = ROWS[ROWS[:, 0] > -9]
-    with pytest.raises(TypeError, match="but one is a ndarray"):
+    with pytest.raises(
+        ValueError, match=r"a ndarray cannot be divided like X.*compute_chunk_sizes"
+    ):
         small().fit(unknown, Y)
+    with pytest.raises(ValueError, match="same partitions, but they have 3 of X, 2 of y"):
+        small().fit(lazy(FRAME), dd.from_pandas(pd.Series(Y), npartitions=2))
 
 
 def test_wrong_collections_are_refused_as_scikit_learn_does():

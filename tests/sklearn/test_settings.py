@@ -58,6 +58,7 @@ def test_another_net_is_refused():
     [
         ("learning_rate", -1.0, "learning_rate must be a number of at least 0, but is -1.0"),
         ("learning_rate", "fast", "learning_rate must be a number of at least 0, but is 'fast'"),
+        ("validation_fraction", "x", "validation_fraction must be from 0 to below 1, but is 'x'"),
         ("net", 3, "net must be a function of the input variable, but is 3"),
         ("callbacks", 5, "callbacks must be Callback objects, but one is 5"),
         ("callbacks", [print], "callbacks must be Callback objects, but one is <built-in"),
@@ -83,6 +84,26 @@ def test_a_fit_that_diverges_is_an_error_and_leaves_the_last_one():
     assert found.history.equals(rows)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_part_of_a_stream_that_fails_is_as_if_it_never_came(lazy, devices):
+    rows = da.from_array(X, chunks=(50, 4)) if lazy else X
+    streams = [Regressor(random_state=0, devices=devices, warm_start=True) for _ in range(2)]
+    for found in streams:
+        found.partial_fit(rows, Y)
+    with pytest.raises(ValueError, match="the training diverged"):
+        streams[0].partial_fit(rows * 1e30, Y)
+    fails = Fails()
+    fails.kind = ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        streams[0].set_params(callbacks=[fails], devices=1, learning_rate=0.1).fit(rows, Y)
+    streams[0].set_params(callbacks=None, devices=devices, learning_rate=1e-3)
+    for found in streams:
+        found.partial_fit(rows, Y)
+        assert found.n_iter_ == 2
+    np.testing.assert_array_equal(streams[0].predict(X), streams[1].predict(X))
+
+
 class Fails(Callback):
     def on_epoch_end(self, estimator, record):
         raise self.kind
@@ -106,3 +127,14 @@ def test_several_labels_for_a_sample_are_refused_in_collections_too():
     for y in (several, da.from_array(several, chunks=(50, 3))):
         with pytest.raises(ValueError, match=r"y should be a 1d array, got an array of shape"):
             Classifier().fit(da.from_array(X, chunks=(50, 4)) if y is not several else X, y)
+
+
+def test_weights_of_classes_that_a_part_does_not_tell_are_refused():
+    with pytest.raises(ValueError, match="'balanced' is not supported for partial_fit"):
+        Classifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
+    rows, labels = da.from_array(X, chunks=(50, 4)), da.from_array(Y, chunks=50)
+    for X_, y in ((X, Y), (rows, labels)):
+        with pytest.raises(ValueError, match=r"not in class_weight"):
+            Classifier(class_weight={7: 5}).fit(X_, y)
+        with pytest.raises(ValueError, match="Got 'even'"):
+            Classifier(class_weight="even").fit(X_, y)
