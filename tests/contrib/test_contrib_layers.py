@@ -79,6 +79,20 @@ def test_an_addition_and_its_activation():
         contrib.fused_elemwise_activation(var, var, "relu")
 
 
+@pytest.mark.parametrize("names", ["elementwise_add,relu", "tanh,elementwise_mul"])
+def test_gradients_need_no_intermediate_result(names):
+    x = fluid.data("x", [None, 2])
+    x.stop_gradient = False
+    made = [
+        fluid.gradients(
+            contrib.fused_elemwise_activation(x, x, names, save_intermediate_out=kept), x
+        )[0]
+        for kept in (True, False)
+    ]
+    with_it, without = run({"x": np.array([[-3, 1], [2, -1]], "float32")}, *made)
+    np.testing.assert_array_equal(without, with_it)
+
+
 def test_images_of_different_sizes_train_their_filters():
     words = [fluid.data(name, [None, 3], lod_level=1) for name in ("x", "y")]
     layers = fluid.layers

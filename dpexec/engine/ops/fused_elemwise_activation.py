@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpexec.engine.ir.cost import per_element
-from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, op, require
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._edges import NUMBERS, edge
 from dpexec.engine.ops._elementwise import broadcast_shape
@@ -197,3 +198,23 @@ def fused_elemwise_activation_grad(
         d_x, d_middle = combine_grad(xp, shaped, middle, d_out, axis=axis, needs=wanted)
         d_y = apply_grad(xp, middle, d_middle, scale) if needs[1] else None
     return d_x, d_y, d_middle if needs[2] else None
+
+
+_with_all_slots = fused_elemwise_activation.make_grad
+
+
+@fused_elemwise_activation.grad_maker
+def _grad_ops(context: GradContext) -> list[GradOp]:
+    """The gradient operator, without the first result if that is not kept, as in Paddle."""
+    made = _with_all_slots(context) if _with_all_slots else []
+    if context.op.plain_attrs().get("save_intermediate_out"):
+        return made
+    middle = "IntermediateOut"
+    return [
+        replace(
+            one,
+            inputs={slot: names for slot, names in one.inputs.items() if slot != middle},
+            outputs={slot: names for slot, names in one.outputs.items() if middle not in slot},
+        )
+        for one in made
+    ]
