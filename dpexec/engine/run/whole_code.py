@@ -91,7 +91,7 @@ class WholeCode:
         code = self._code(binding, feeds, sums)
         if code is None:
             return None
-        plan, team = code.plan, self._team(code.plan)
+        team = self._team(code.plan)
         notes = code.notes
         if recorders is not (() if notes is None else notes.recorders):
             notes = _make_room(binding, code, team, recorders)
@@ -103,28 +103,15 @@ class WholeCode:
             code.share(exchange.extent(feeds.samples))
         if code.needs_numbers:
             code.number(shards())
-        try:
-            with Uninterrupted() as interrupts:  # code ends by itself, so the step is complete
-                peers = None if sums is None else sums.sums.peers(code, interrupts)
-                if not team.run(code.schedule, peers):
-                    code.note(None)
-                    code.check_begun()
-                    return None
-                envs, self.joined = code.results(feeds), code.joined
-                results = self._fetch(plan, envs, merged)
-                if exchange is not None:
-                    exchange.mirror(code.new_value)
-                code.commit(team.run)
-        except BaseException:
-            code.give_up()
-            code.note(None)  # the next step's notes overwrite those of this one
-            raise
+        done = self._work(code, team, feeds, merged)
+        if done is None:
+            return None
         if notes is not None:
             moved, carried = ({}, {}) if sums is None else (sums.moved, sums.carried)
             notes.add(began, time.perf_counter_ns(), moved, carried)
         elif exchange is None and not code.is_random:
             self.ready = Ready(code, team)
-        return envs, results
+        return done
 
     def again(self, binding: Binding, ready: Ready, feeds: Feeds, merged: bool) -> list[Any] | None:
         """Run a step like one that ran before, in a process alone, without recorders.
@@ -145,18 +132,32 @@ class WholeCode:
         held = code.bring(feeds)  # until the end of the run
         if held is None or code.needs_numbers:
             return None
+        done = self._work(code, team, feeds, merged)
+        return None if done is None else done[1]
+
+    def _work(
+        self, code: CodeStep, team: ThreadTeam, feeds: Feeds, merged: bool
+    ) -> tuple[list[Env], list[Any]] | None:
+        """Run code that has its feeds, fetch, and commit; None: the code refused its values."""
+        exchange = self._exchange
+        sums = None if exchange is None else exchange.sums
         try:
-            with Uninterrupted():
-                if not team.run(code.schedule):
+            with Uninterrupted() as interrupts:  # code ends by itself, so the step is complete
+                peers = None if sums is None else sums.sums.peers(code, interrupts)
+                if not team.run(code.schedule, peers):
+                    code.note(None)
                     code.check_begun()
                     return None
                 envs, self.joined = code.results(feeds), code.joined
                 results = self._fetch(code.plan, envs, merged)
+                if exchange is not None:
+                    exchange.mirror(code.new_value)
                 code.commit(team.run)
         except BaseException:
             code.give_up()
+            code.note(None)  # the next step's notes overwrite those of this one
             raise
-        return results
+        return envs, results
 
     def _code(self, binding: Binding, feeds: Feeds, sums: PlanSums | None) -> CodeStep | None:
         """The code of a whole step, made when shapes repeat; None: its tasks run one by one."""
