@@ -98,7 +98,7 @@ class Monitor:
 
     def __init__(self, engine: Any) -> None:
         self.run = uuid.uuid4().hex[:12]
-        self.trains = bool(engine.is_training)
+        self.trains = bool(engine.graph.is_training)
         self.devices = [str(place) for place in engine.places]
         self.mode = str(engine.graph.mode)
         self.listener: Callable[[], None] | None = None

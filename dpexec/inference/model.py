@@ -78,7 +78,7 @@ class Runner:
             engine = self._usual_engine(feed)
             if engine is None:
                 found = self._run(feed)
-            elif (made := engine.again(program, feed, fetches, True)) is not None:
+            elif (made := engine.repeated.run(program, feed, fetches, True)) is not None:
                 found = made
             else:
                 found = engine.run(engine.batches(program, feed), fetches, wait=False)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.kept_offsets import KeptOffsets
-from dpexec.engine.compile.plans.parallel_do import splitter
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.core import hooks
@@ -21,14 +20,13 @@ from dpexec.engine.core.places import CPUPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.dispatch.binding_cache import BindingCache
 from dpexec.engine.dispatch.failures import note_failure
-from dpexec.engine.dispatch.repeating import Repeating
-from dpexec.engine.feeds.coming import Coming
-from dpexec.engine.feeds.loaders import loaded
-from dpexec.engine.feeds.splitter import Splitter
-from dpexec.engine.feeds.splitting import Feeds, single_feed, split_feed
+from dpexec.engine.dispatch.feeding import Feeding
+from dpexec.engine.dispatch.repeated_steps import RepeatedSteps
+from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.lods import with_offsets
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
+from dpexec.engine.ir.prune import deleted_for_good
 from dpexec.engine.run.choice import make_runner
 from dpexec.engine.run.fetch import FetchedOffsets, in_sequences
 from dpexec.engine.run.shards import Shards
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 
-class Engine(Repeating):
+class Engine:
     """Runs a program on some devices.
 
     Args:
@@ -65,6 +63,8 @@ class Engine(Repeating):
         label: the user's program, when ``program`` is a copy of it.
 
     Attributes:
+        feeding: turns what users feed into the feeds of the devices.
+        repeated: runs steps that differ from the latest one only in the fed numbers.
         shows_sequences: whether variables that may be fetched hold sequences.
         keeps_sequences: whether persistable variables may hold some.
         steps_per_run: ``ExecutionStrategy.num_iteration_per_run``.
@@ -107,16 +107,20 @@ class Engine(Repeating):
         if self.graph.bodies and execution_strategy is None:
             self.execution_strategy, self.scheduler = ExecutionStrategy(), "threads"
         self._read_strategy()
-        self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
+        self._kept_offsets = KeptOffsets(self.program.global_block(), self.replicas)
         self.observers = live.Observers()
         self.recorder = self._make_recorder()
         self.plan: Plan | None = None
         self.runner = self._make_runner()
+        self.feeding = self._make_feeding()
         scope, agreement, here = self.replicas.scope, self.runner.agreement, not self._on_cluster
         self._shards = Shards(self.graph, scope, self.label, build_strategy, agreement, here)
         self.bindings = BindingCache(self.graph, self.compilation, self.replicas, here)
         self._busy = threading.Lock()
+        self.repeated = RepeatedSteps(
+            self.runner, self.replicas, self.observers, self.offsets, self._busy
+        )
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
         self._seal()
@@ -129,72 +133,6 @@ class Engine(Repeating):
         if strategy is not None and strategy.debug_graphviz_path:
             made.write_graphviz(strategy.debug_graphviz_path)
         return made
-
-    @property
-    def is_training(self) -> bool:
-        """Whether the program has gradients."""
-        return any(node.role == "backward" for node in self.graph.ops)
-
-    @functools.cached_property
-    def split(self) -> Splitter:
-        """The splitter: it turns the user's feed into the feeds of all devices."""
-        block, devices = self.program.global_block(), len(self.graph.replicas)
-        if self.build_strategy is None:
-            return Splitter(functools.partial(single_feed, block), block)
-        partial = not self.is_training
-        return Splitter(lambda feed: split_feed(block, feed, devices, partial, self.contact), block)
-
-    def feeds_of(self, feed: Any) -> Feeds:
-        """The feeds of all devices, with the sequences of persistable variables in the scope.
-
-        Args:
-            feed: what the user feeds, without what loaders give.
-
-        Raises:
-            EnforceNotMet: what is fed does not fit, or its sequences cannot be kept.
-        """
-        kept = self._kept_offsets
-        if not kept.names:
-            return self.split(feed)
-        if self.runner.agreement is not None:
-            self.runner.agreement.begin()  # trainers have the variables of the first one then
-        return kept.add(self.split(feed))
-
-    def batches(self, program: Program, feed: Any) -> list[Feeds]:
-        """The feeds of every step of a run. Readers may end before the last step.
-
-        Args:
-            program: whose readers are asked.
-            feed: what the user feeds.
-
-        Raises:
-            EOFException: a reader has no more data.
-        """
-        feeds_of = self.feeds_of if self._coming is None else self._coming.feeds_of
-        steps, places = self.steps_per_run, self.replica_places
-        try:
-            if not program._loaders:
-                return [feeds_of({} if feed is None else feed)] * steps
-            partial = not self.is_training
-            return loaded(program, feed, feeds_of, places, self.prepare, steps, partial)
-        except BaseException as error:
-            note_failure(self.runner, self.observers, error, feeding=True)
-            raise
-
-    @functools.cached_property
-    def _coming(self) -> Coming | None:
-        """The source of later batches; None if each run may change the offsets that it adds."""
-        known = self._on_cluster and not self._kept_offsets.names
-        return Coming(self.feeds_of, self.steps_per_run) if known else None
-
-    @functools.cached_property
-    def _kept_offsets(self) -> KeptOffsets:
-        return KeptOffsets(self.program.global_block(), self.replicas)
-
-    @functools.cached_property
-    def replica_places(self) -> Sequence[Place]:
-        """The devices that run the whole program."""
-        return [self.places[device] for device in self.graph.replicas]
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
@@ -211,11 +149,18 @@ class Engine(Repeating):
     def _make_runner(self) -> StepRunner:
         threads = 0 if self.scheduler == "sync" else self.num_threads
         execution, trainers = self.execution_strategy, self.build_strategy
-        if trainers is not None and (trainers.num_trainers == 1 or not self.is_training):
+        if trainers is not None and (trainers.num_trainers == 1 or not self.graph.is_training):
             trainers = None
         return make_runner(
             self.replicas, self.label, self.program, execution, threads, trainers, self._on_cluster
         )
+
+    def _make_feeding(self) -> Feeding:
+        agreement = self.runner.agreement
+        contact = (lambda: self.contact) if self._on_cluster else None
+        begin = (lambda: None) if agreement is None else agreement.begin
+        kept, steps, alone = self._kept_offsets, self.steps_per_run, self.build_strategy is None
+        return Feeding(self.program, self.graph, kept, begin, contact, steps, alone)
 
     def _make_recorder(self) -> Recorder | None:
         """The recorder of all steps, if the strategy asks for a trace."""
@@ -241,6 +186,28 @@ class Engine(Repeating):
         self._dry_run = bool(execution and execution._dry_run)
 
     # ---- running
+
+    def batches(self, program: Program, feed: Any) -> list[Feeds]:
+        """The feeds of every step of a run, see :meth:`Feeding.batches`; recorders see failures."""
+        try:
+            return self.feeding.batches(program, feed)
+        except BaseException as error:
+            note_failure(self.runner, self.observers, error, feeding=True)
+            raise
+
+    @functools.cached_property
+    def _repeats(self) -> bool:
+        """Whether :attr:`repeated` may run steps: a run does nothing else than its one step."""
+        once = self.steps_per_run == self._runs_per_drop == 1 and not self._dry_run
+        alone = not self._on_cluster and self.runner.agreement is None and not self.graph.bodies
+        written = self._kept_offsets.written
+        kept = self.keeps_sequences or self._kept_offsets.names or self.offsets.hold(written)
+        return once and alone and not kept and not self._deleted
+
+    @functools.cached_property
+    def _deleted(self) -> list[str]:
+        """The variables that a run takes from the scope."""
+        return deleted_for_good(self.program.global_block())
 
     def run(
         self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool = True, wait: bool = True
@@ -291,6 +258,7 @@ class Engine(Repeating):
         wait: bool,
     ) -> list[Any]:
         """Run steps; ``kept`` has the fetched offsets of variables whose sequences stay."""
+        self.repeated.latest = None
         agreement = self.runner.agreement
         if agreement is not None:
             agreement.begin()
@@ -312,7 +280,8 @@ class Engine(Repeating):
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
                     if self._repeats:
-                        self._remember(binding, feeds, fetch, merged)
+                        cuts = self.feeding.split.latest
+                        self.repeated.remember(cuts, feeds, binding, fetch, merged)
                     if kept or feeds.persistable:
                         self._kept_offsets.store(feeds, kept, self.runner.envs)
         self._runs_since_drop += 1
@@ -352,7 +321,7 @@ class Engine(Repeating):
             assert execution is not None and contact is not None
             from dpexec.engine.cluster.client.runner import ClusterRunner  # 20 MB, if it is used
 
-            others = self.replicas, self.label, self.observers, self._coming
+            others = self.replicas, self.label, self.observers, self.feeding.coming
             self._cluster = ClusterRunner(contact, self.compilation, execution, *others)
             hooks.show_on_dashboard(self.scheduler, self, self._cluster.token[:8])  # may count
         return self._cluster

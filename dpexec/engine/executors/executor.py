@@ -140,17 +140,17 @@ class Executor(Delaying):
         if compiled is None and remote is not None and remote.serves:
             serve(original, scope, self.place)
             return []
-        engine = None
-        if pruning is None:
-            engine = self.usual_engine(program, original.blocks[0].vars, feed, scope)
+        known = original.blocks[0].vars
+        engine = self.usual_engine(program, known, feed, scope) if pruning is None else None
         if engine is None:
             engine = self._engine_of(program, original, feed, scope, pruning)
         if pruning is not None:
             feed = needed_feeds(original, engine.program, feed)
         source = original if compiled is None else engine.program
         merged = return_merged or compiled is None or not compiled._is_data_parallel
-        if remote is None and (results := engine.again(source, feed, names, merged)) is not None:
-            return results
+        found = engine.repeated.run(source, feed, names, merged) if remote is None else None
+        if found is not None:
+            return found
         batches = engine.batches(source, feed)
         if return_numpy and engine.shows_sequences:
             engine.offsets.refuse(batches, names)

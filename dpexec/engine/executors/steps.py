@@ -39,7 +39,7 @@ class ProgramSteps:
     def ahead(self, batches: Sequence[Batch]) -> None:
         """Send what workers lack of the next batches there, while steps run on others."""
         if self._engine.contact is not None:
-            feeds = [self._engine.feeds_of(dict(batch)) for batch in batches]
+            feeds = [self._engine.feeding.feeds_of(dict(batch)) for batch in batches]
             with contextlib.suppress(WorkerLostError):  # the run that is fed them sends them again
                 self._engine.ahead(feeds)
             self._coming.update((id(b), (b, f)) for b, f in zip(batches, feeds, strict=True))
@@ -53,4 +53,4 @@ class ProgramSteps:
 
     def _feeds(self, batch: Batch) -> Feeds:
         _, feeds = self._coming.pop(id(batch), (batch, None))
-        return self._engine.feeds_of(dict(batch)) if feeds is None else feeds
+        return self._engine.feeding.feeds_of(dict(batch)) if feeds is None else feeds

@@ -97,7 +97,7 @@ class Coming:
         self._known: Made = weakref.WeakKeyDictionary()
 
     def feeds_of(self, feed: Any) -> Feeds:
-        """The feeds of the devices, see :meth:`Engine.feeds_of`; perhaps made ahead."""
+        """The feeds of the devices, see :meth:`Feeding.feeds_of`; perhaps made ahead."""
         feeds = (self._find(feed) if self._known else None) or self._feeds_of(feed)
         self._latest = weakref.ref(feeds), _origins(feed)
         return feeds

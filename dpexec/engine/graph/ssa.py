@@ -135,6 +135,11 @@ class SSAGraph(Drawable):
         """Processes that train together, each with replicas of its own: sums go over all."""
 
     @property
+    def is_training(self) -> bool:
+        """Whether it has gradients."""
+        return any(node.role == "backward" for node in self.ops)
+
+    @property
     def replicas(self) -> range:
         """The devices that run the whole program."""
         if not self.bodies:

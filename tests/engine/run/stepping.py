@@ -55,7 +55,7 @@ class Stepping:
 
     def step(self, number, feed, order=None):
         engine, self.order = self.engine, order or self.order
-        feeds = engine.feeds_of(feed)
+        feeds = engine.feeding.feeds_of(feed)
         binding = engine.bindings.of(feeds, (self.loss,), True)
         engine.replicas.scope.set_run_count(engine.label, number - 1)
         if self.store != "scope":

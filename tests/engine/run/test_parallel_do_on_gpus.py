@@ -37,7 +37,7 @@ def test_pre_fetched_rows_and_whole_variables_are_on_the_gpus(cupy):
     np.testing.assert_array_equal(found, feed["x"] + feed["y"])
     (engine,) = exe._engines.values()
     assert engine.places == [CPU, fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
-    rows = engine.prepare({"x": tensor(feed["x"])})["x"]
+    rows = engine.feeding.prepare({"x": tensor(feed["x"])})["x"]
     assert [part.device.id for part in rows.parts] == [0, 1]
     assert list(map(len, rows.parts)) == [3, 2]
 

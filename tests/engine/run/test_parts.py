@@ -107,7 +107,7 @@ class Staying(Stepping):
 
     def step(self, number, feed):
         engine = self.engine
-        feeds = engine.feeds_of(feed)
+        feeds = engine.feeding.feeds_of(feed)
         binding = engine.bindings.of(feeds, (self.loss,), True)
         engine.replicas.scope.set_run_count(engine.label, number - 1)
         self.kept.go_on(number)

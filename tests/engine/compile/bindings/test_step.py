@@ -232,7 +232,7 @@ def test_programs_in_turn_on_one_scope_are_bound_once():
         run.step(feed)
         run.exe.run(run.net.test, feed, [run.net.loss.name], scope=run.scope)
     engines = run.exe._engines.values()
-    assert [len(engine.bindings.kept) for engine in engines if engine.is_training] == [1]
+    assert [len(engine.bindings.kept) for engine in engines if engine.graph.is_training] == [1]
     assert all(len(engine.bindings.kept) == 1 for engine in engines)
 
 
