@@ -74,7 +74,7 @@ def test_cached_step_is_few_calls_of_few_files():
     assert len({file for file, _ in found}) <= 15, {file for file, _ in found}
 
 
-@pytest.mark.parametrize(("devices", "most"), [(1, 188), (2, 215)])
+@pytest.mark.parametrize(("devices", "most"), [(1, 189), (2, 216)])
 def test_sequences_of_a_new_size_are_few_calls(devices, most):
     """Feeds are checked and split, and the code gets its sizes; no piece of it is made."""
     net, scope, exe = sequences(), fluid.Scope(), fluid.Executor(CPU)
