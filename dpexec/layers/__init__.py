@@ -56,6 +56,7 @@ from dpexec.layers.beams import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
 from dpexec.layers.cells import *  # noqa: F403
+from dpexec.layers.comparisons import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.cropping import *  # noqa: F403
@@ -79,6 +80,7 @@ from dpexec.layers.manipulation import *  # noqa: F403
 from dpexec.layers.matching import *  # noqa: F403
 from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
+from dpexec.layers.multi_box import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.ordering import *  # noqa: F403
@@ -107,6 +109,7 @@ from dpexec.layers.selection import *  # noqa: F403
 from dpexec.layers.sequence_lod import *  # noqa: F403
 from dpexec.layers.sequence_rearrangement import *  # noqa: F403
 from dpexec.layers.sequences import *  # noqa: F403
+from dpexec.layers.shifts import *  # noqa: F403
 from dpexec.layers.static_rnn import *  # noqa: F403
 from dpexec.layers.suppression import *  # noqa: F403
 from dpexec.layers.tagging import *  # noqa: F403

@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.checks import check_type
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.cells import RNNCell
+from dpexec.layers.comparisons import equal, logical_not, logical_or
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like, zeros_like
 from dpexec.layers.decoders import Decoder
 from dpexec.layers.elementwise import (
@@ -17,9 +18,6 @@ from dpexec.layers.elementwise import (
     elementwise_floordiv,
     elementwise_mod,
     elementwise_mul,
-    equal,
-    logical_not,
-    logical_or,
 )
 from dpexec.layers.indexing import gather_nd
 from dpexec.layers.joining import expand, stack

@@ -10,9 +10,9 @@ from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.comparisons import equal, logical_not
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import ConditionalBlock
-from dpexec.layers.elementwise import equal, logical_not
 from dpexec.layers.masks import select_input
 from dpexec.layers.structures import mapped
 from dpexec.layers.tensor import assign, cast

@@ -9,10 +9,11 @@ from typing import Any
 from dpexec.checks import SINGLE_DOUBLE, check_dtype, check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.constants import fill_constant_batch_size_like
-from dpexec.layers.manipulation import reverse, transpose
 from dpexec.layers.manipulation import shape as shape_of
+from dpexec.layers.manipulation import transpose
 from dpexec.layers.recurrent_units import Activation, BasicGRUUnit, BasicLSTMUnit, kept
 from dpexec.layers.sequences import sequence_mask
+from dpexec.layers.shifts import reverse
 from dpexec.layers.static_rnn import StaticRNN
 from dpexec.layers.structures import flat, mapped, packed
 

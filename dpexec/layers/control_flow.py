@@ -17,7 +17,7 @@ from dpexec.engine.ir.undo import whole_block
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.ir.verify import can_end
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.elementwise import logical_and, logical_not
+from dpexec.layers.comparisons import logical_and, logical_not
 from dpexec.layers.masks import (  # noqa: F401 - fluid has them here
     merge_lod_tensor,
     select_input,

@@ -8,8 +8,8 @@ from typing import Any
 from dpexec.checks import check_type
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.ir.variable import Variable
+from dpexec.layers.comparisons import equal, less_equal
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like
-from dpexec.layers.elementwise import equal, less_equal
 from dpexec.layers.indexing import slice as slice_of
 from dpexec.layers.manipulation import squeeze
 from dpexec.layers.nn import softmax

@@ -10,17 +10,11 @@ from dpexec.engine.ir.program import default_main_program
 from dpexec.engine.ir.variable import Variable
 from dpexec.layers.arrays import array_read, array_write, create_array, tensor_array_to_tensor
 from dpexec.layers.cells import RNNCell, batch_and_time_swapped
+from dpexec.layers.comparisons import less_equal, logical_and, logical_not, logical_or
 from dpexec.layers.constants import fill_constant, zeros_like
 from dpexec.layers.control_flow import While
 from dpexec.layers.decode_helpers import DecodeHelper
-from dpexec.layers.elementwise import (
-    elementwise_add,
-    elementwise_mul,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-)
+from dpexec.layers.elementwise import elementwise_add, elementwise_mul
 from dpexec.layers.math import increment
 from dpexec.layers.reductions import reduce_all
 from dpexec.layers.structures import mapped

@@ -5,27 +5,24 @@ In fluid this module holds all layers of object detection.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.checks import SINGLE_DOUBLE, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_outputs
-from dpexec.layers.images import conv2d
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.indexing import slice
-from dpexec.layers.joining import concat
 from dpexec.layers.loss import softmax_with_cross_entropy
 from dpexec.layers.manipulation import flatten, reshape, shape, transpose
 from dpexec.layers.matching import bipartite_match, box_coder, iou_similarity, target_assign
 from dpexec.layers.nn import softmax
-from dpexec.layers.priors import prior_box as prior_boxes
 from dpexec.layers.reductions import reduce_sum
 from dpexec.layers.regression_loss import smooth_l1
 from dpexec.layers.suppression import found_boxes
 from dpexec.layers.tensor import cast
 
-__all__ = ["detection_output", "multi_box_head", "ssd_loss"]
+__all__ = ["detection_output", "sigmoid_focal_loss", "ssd_loss"]
 
 
 def detection_output(
@@ -61,6 +58,11 @@ def detection_output(
         single number -1 if nothing is found. With ``return_index`` also the boxes' indices, int32
         ``(found, 1)``; then there are no rows if nothing is found. Source: Paddle ops
         ``box_coder``, ``multiclass_nms``, ``multiclass_nms2``; Liu and others, 2016 (SSD).
+
+    Raises:
+        TypeError: an input is no variable.
+        EnforceNotMet: the boxes do not have three dimensions, or do not fit.
+        ValueError: the scores do not have three dimensions.
 
     See Also:
         :func:`ssd_loss`: the loss.
@@ -123,6 +125,10 @@ def detection_map(
 
     Returns:
         ``(1,)``. Source: Paddle op ``detection_map``.
+
+    Raises:
+        TypeError: ``detect_res`` or ``label`` is no variable.
+        EnforceNotMet: the rows of an input have the wrong number of columns.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -275,126 +281,39 @@ def _mined(
     return made["NegIndices"], made["UpdatedMatchIndices"]
 
 
-def multi_box_head(
-    inputs: Sequence[Variable],
-    image: Variable,
-    base_size: float,
-    num_classes: int,
-    aspect_ratios: Sequence[Any],
-    min_ratio: int | None = None,
-    max_ratio: int | None = None,
-    min_sizes: Sequence[Any] | None = None,
-    max_sizes: Sequence[Any] | None = None,
-    steps: Sequence[float] | None = None,
-    step_w: Sequence[float] | None = None,
-    step_h: Sequence[float] | None = None,
-    offset: float = 0.5,
-    variance: Sequence[float] = [0.1, 0.1, 0.2, 0.2],
-    flip: bool = True,
-    clip: bool = False,
-    kernel_size: int = 1,
-    pad: int = 0,
-    stride: int = 1,
-    name: str | None = None,
-    min_max_aspect_ratios_order: bool = False,
-) -> tuple[Variable, Variable, Variable, Variable]:
-    """Boxes and classes predicted by convolutions on several feature maps.
+def sigmoid_focal_loss(
+    x: Variable, label: Variable, fg_num: Variable, gamma: float = 2.0, alpha: float = 0.25
+) -> Variable:
+    """Focal loss: cross entropy of independent classes with less weight for easy samples.
 
     Args:
-        inputs: feature maps, ``(N, C, H, W)`` each.
-        image: ``(N, C, H', W')``; only its size counts.
-        base_size: size of the image; box sizes that are not given are derived from it and the
-            ratios.
-        num_classes: number of classes, with the background.
-        aspect_ratios: one or several ratios for each map, width by height.
-        min_ratio: size of boxes on the second map, in percent of ``base_size``.
-        max_ratio: size of boxes on the last map, in percent of ``base_size``.
-        min_sizes, max_sizes: one or several sizes for each map, in pixels.
-        steps: pixels between positions, for each map.
-        step_w: horizontal pixels between positions, for each map.
-        step_h: vertical pixels between positions, for each map.
-        offset: as for :func:`prior_box`.
-        variance: variances of the four coordinates of a box.
-        flip: whether to use the inverse of each ratio, too.
-        clip: whether to clip boxes to the image.
-        kernel_size, pad, stride: of the convolutions.
-        name: ignored; accepted for compatibility.
-        min_max_aspect_ratios_order: whether square boxes come first.
+        x: scores ``(N, classes)``.
+        label: int32 ``(N, 1)``: classes from 1 on; 0 is background, -1 is ignored.
+        fg_num: number of foreground samples, int32 ``(1,)``; losses are divided by it.
+        gamma: exponent that reduces the weight of easy samples.
+        alpha: weight of the true class; the other classes have ``1 - alpha``.
 
     Returns:
-        Boxes ``(N, M, 4)``, classes ``(N, M, num_classes)``, prior boxes and their variances
-        ``(M, 4)``. Source: Liu and others, 2016 (SSD).
+        The shape of ``x``. Source: Paddle op ``sigmoid_focal_loss``; Lin and others, 2017.
 
     Raises:
-        ValueError: an argument does not have one entry per map.
-
-    See Also:
-        :func:`ssd_loss`: the loss.
-        :func:`detection_output`: the boxes in prediction.
+        TypeError: ``x`` is no variable, or ``label`` or ``fg_num`` is not of type int32.
+        EnforceNotMet: the rows of ``label`` are not those of ``x``.
 
     Example:
-        >>> import dpexec as fluid
-        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
-        ...     image = fluid.data("image", [None, 3, 64, 64])
-        ...     cells = [fluid.data(f"cells{n}", [None, 8, n, n]) for n in (8, 4, 2)]
-        ...     offsets, scores, boxes, variances = fluid.layers.multi_box_head(
-        ...         cells, image, base_size=64, num_classes=21, aspect_ratios=[[2.0]] * 3,
-        ...         min_ratio=20, max_ratio=90, offset=0.5, flip=True,
-        ...     )
-        ...     boxes.shape
-        (336, 4)
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     scores = fluid.layers.assign(np.array([[2.0], [-1.0]], "float32"))
+        ...     label = fluid.layers.assign(np.array([[1], [0]], "int32"))
+        ...     count = fluid.layers.assign(np.array([1], "int32"))
+        ...     out = fluid.layers.sigmoid_focal_loss(scores, label, count)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
+        array([[0.0005],
+               [0.017 ]], dtype=float32)
     """
-    if not isinstance(inputs, (list, tuple)):
-        raise ValueError(f"inputs must be a list of variables, but are {inputs!r:.80}")
-    if min_sizes is None and max_sizes is None and len(inputs) > 2:
-        min_sizes, max_sizes = _sizes(len(inputs), base_size, min_ratio, max_ratio)
-    across, down = (step_w, step_h) if steps is None else (steps, steps)
-    per_map = {"min_sizes": min_sizes, "max_sizes": max_sizes, "aspect_ratios": aspect_ratios}
-    for argument, values in {**per_map, "step_w": across, "step_h": down}.items():
-        missing = values is None and argument in per_map
-        counted = values is None or isinstance(values, (list, tuple))
-        if missing or not counted or (values is not None and len(values) != len(inputs)):
-            raise ValueError(f"{argument} must have an entry for each of {len(inputs)} inputs")
-    assert min_sizes is not None and max_sizes is not None
-    locations: list[Variable] = []
-    classes: list[Variable] = []
-    boxes, variances = [], []
-    for number, features in enumerate(inputs):
-        box, box_variance = prior_boxes(
-            features, image, _listed(min_sizes[number]), _listed(max_sizes[number]),
-            _listed(aspect_ratios[number]), variance, flip, clip,
-            [across[number] if across else 0.0, down[number] if down else 0.0],
-            offset, None, min_max_aspect_ratios_order,
-        )  # fmt: skip
-        for found, width in ((locations, 4), (classes, num_classes)):
-            made = conv2d(features, box.shape[2] * width, kernel_size, stride, pad)
-            found.append(flatten(transpose(made, [0, 2, 3, 1]), axis=1))
-        boxes.append(box)
-        variances.append(box_variance)
-    if len(inputs) == 1:
-        return locations[0], classes[0], boxes[0], variances[0]
-    flat_boxes = [flatten(box, axis=3) for box in boxes]
-    flat_variances = [flatten(one, axis=3) for one in variances]
-    return (
-        reshape(concat(locations, axis=1), [0, -1, 4]),
-        reshape(concat(classes, axis=1), [0, -1, num_classes]),
-        _constant(concat(flat_boxes)),
-        _constant(concat(flat_variances)),
-    )
-
-
-def _sizes(
-    maps: int, base_size: float, min_ratio: int | None, max_ratio: int | None
-) -> tuple[list[float], list[float]]:
-    """Minimum and maximum box sizes per map, growing from map to map."""
-    if min_ratio is None or max_ratio is None:
-        raise ValueError("multi_box_head needs min_sizes and max_sizes, or min_ratio and max_ratio")
-    step = math.floor((max_ratio - min_ratio) / (maps - 2))
-    ratios = range(min_ratio, max_ratio + 1, step)
-    low = [base_size * 0.1, *(base_size * ratio / 100.0 for ratio in ratios)]
-    high = [base_size * 0.2, *(base_size * (ratio + step) / 100.0 for ratio in ratios)]
-    return low[:maps], high[:maps]
-
-
-def _listed(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, (list, tuple)) else [values]
+    op_type = "sigmoid_focal_loss"
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, op_type)
+    check_variable_and_dtype(label, "label", ("int32",), op_type)
+    check_variable_and_dtype(fg_num, "fg_num", ("int32",), op_type)
+    inputs = {"X": x, "Label": label, "FgNum": fg_num}
+    return add_op(op_type, inputs, x.dtype, {"gamma": gamma, "alpha": alpha})

@@ -10,8 +10,9 @@ import numpy as np
 
 from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
+from dpexec.layers.comparisons import less_than
 from dpexec.layers.constants import fill_constant_batch_size_like, ones, zeros
-from dpexec.layers.elementwise import elementwise_pow, less_than
+from dpexec.layers.elementwise import elementwise_pow
 from dpexec.layers.manipulation import reshape
 from dpexec.layers.manipulation import shape as shape_of
 from dpexec.layers.ops import made

@@ -14,9 +14,9 @@ from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.arrays import array_read, array_write
 from dpexec.layers.build import block_around
+from dpexec.layers.comparisons import less_than
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import While
-from dpexec.layers.elementwise import less_than
 from dpexec.layers.math import increment
 from dpexec.layers.rank_tables import array_to_lod_tensor, shrink_memory
 

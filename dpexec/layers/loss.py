@@ -8,7 +8,7 @@ from dpexec.checks import FLOATS, SINGLE_DOUBLE, check_choice, check_variable_an
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
-from dpexec.layers.elementwise import equal
+from dpexec.layers.comparisons import equal
 from dpexec.layers.indexing import one_hot
 from dpexec.layers.joining import expand
 from dpexec.layers.manipulation import reshape, transpose

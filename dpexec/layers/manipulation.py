@@ -11,25 +11,10 @@ from dpexec.checks import NO_HALF, NUMBERS, check_type, check_variable_and_dtype
 from dpexec.engine.ir.variable import Variable
 from dpexec.engine.ops.reshape2 import resolved
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import (
-    add_op,
-    check_shape,
-    numbers_or_tensors,
-)
+from dpexec.layers.build import add_op, check_shape, numbers_or_tensors
 from dpexec.layers.tensor import assign
 
-__all__ = [
-    "flatten",
-    "flip",
-    "rank",
-    "reshape",
-    "reverse",
-    "shape",
-    "size",
-    "squeeze",
-    "transpose",
-    "unsqueeze",
-]
+__all__ = ["flatten", "rank", "reshape", "shape", "size", "squeeze", "transpose", "unsqueeze"]
 
 
 def _with_x_shape(
@@ -135,6 +120,10 @@ def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variab
     Returns:
         The squeezed variable. Source: Paddle op ``squeeze2``.
 
+    Raises:
+        TypeError: ``input`` is no variable, or ``axes`` is no list.
+        EnforceNotMet: an axis is none of ``input``, or its size is not 1.
+
     See Also:
         :func:`reshape`: to any shape.
         :func:`unsqueeze`: adds axes of size 1.
@@ -164,6 +153,10 @@ def unsqueeze(
 
     Returns:
         The unsqueezed variable. Source: Paddle op ``unsqueeze2``.
+
+    Raises:
+        TypeError: ``input`` is no variable, or ``axes`` neither a number nor several.
+        EnforceNotMet: an axis lies outside of the shape, or is no number.
 
     See Also:
         :func:`reshape`: to any shape.
@@ -294,6 +287,9 @@ def size(input: Variable) -> Variable:
     Returns:
         int64 ``(1,)``. Source: Paddle op ``size``.
 
+    Raises:
+        TypeError: ``input`` is no variable.
+
     See Also:
         :func:`shape`: sizes of the batch that runs, as a variable.
         :func:`rank`: the number of axes.
@@ -334,67 +330,3 @@ def rank(input: Variable) -> Variable:
     """
     check_type(input, "input", Variable, "rank")
     return assign(np.array(len(input.shape), dtype=np.int32))
-
-
-def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """Reverse the order of elements along some axes.
-
-    Args:
-        x: any shape.
-        axis: one axis, or several.
-
-    Returns:
-        The same shape. Source: Paddle op ``reverse``.
-
-    See Also:
-        :func:`transpose`: another order of axes.
-        :func:`flip`: the same, as in other libraries.
-        :func:`roll`: shifts elements.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
-        ...     out = fluid.layers.reverse(x, axis=0)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([3., 2., 1.], dtype=float32)]
-    """
-    check_variable_and_dtype(x, "x", (*NO_HALF, "uint8"), "reverse")
-    check_type(axis, "axis", (int, tuple, list), "reverse")
-    axes = [axis] if isinstance(axis, int) else list(axis)
-    return add_op("reverse", {"X": x}, x.dtype, {"axis": axes})
-
-
-def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Variable:
-    """Reverse the order of elements along some axes.
-
-    Args:
-        input: any shape.
-        dims: the axes.
-        name: prefix of names.
-
-    Returns:
-        The same shape. Source: Paddle op ``flip``.
-
-    Raises:
-        AssertionError: there are no ``dims``.
-        TypeError: ``dims`` is no list or tuple.
-
-    See Also:
-        :func:`transpose`: another order of axes.
-        :func:`reverse`: another order of elements.
-        :func:`roll`: shifts elements.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
-        ...     out = fluid.layers.flip(x, dims=[0])
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([3., 2., 1.], dtype=float32)]
-    """
-    check_variable_and_dtype(input, "input", ("bool", *NUMBERS), "flip")
-    check_type(dims, "dims", (list, tuple), "flip")
-    if not dims:
-        raise AssertionError("flip needs at least one axis")
-    return add_op("flip", {"X": input}, input.dtype, {"dims": list(dims)}, name=name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dpexec.checks import (
     FLOATS,
     NO_HALF,
@@ -20,7 +18,6 @@ from dpexec.checks import (
 from dpexec.engine.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
-from dpexec.layers.manipulation import reshape
 
 __all__ = [
     "continuous_value_model",
@@ -28,7 +25,6 @@ __all__ = [
     "pad_constant_like",
     "pixel_shuffle",
     "polygon_box_transform",
-    "roll",
     "row_conv",
     "shuffle_channel",
     "space_to_depth",
@@ -83,6 +79,10 @@ def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variabl
     Returns:
         The same shape. Source: Paddle op ``shuffle_channel``; Zhang and others, 2017.
 
+    Raises:
+        TypeError: ``x`` is no variable, or ``group`` is no int.
+        EnforceNotMet: ``x`` does not have four dimensions, or its channels cannot be divided.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -136,6 +136,11 @@ def temporal_shift(
 
     Returns:
         The same shape. Source: Paddle op ``temporal_shift``; Lin, Gan, Han, 2018.
+
+    Raises:
+        TypeError: ``x`` is no variable, ``seg_num`` no int, or ``shift_ratio`` no float.
+        EnforceNotMet: ``x`` does not have four dimensions, the frames cannot be divided, or
+            ``shift_ratio`` lies outside of 0 to 0.5.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -195,49 +200,6 @@ def unfold(
         "dilations": pair(dilations, "dilations"),
     }
     return add_op("unfold", {"X": x}, x.dtype, attrs, slot="Y", name=name)
-
-
-def roll(
-    input: Variable, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
-) -> Variable:
-    """Shift elements along dimensions; elements shifted beyond the end reappear at the start.
-
-    Args:
-        input: any shape.
-        shifts: distances, one number per dimension.
-        dims: dimensions to shift along; None for the flattened tensor.
-
-    Returns:
-        The same shape. Source: Paddle op ``roll``.
-
-    See Also:
-        :func:`transpose`: another order of axes.
-        :func:`reverse`: another order of elements.
-        :func:`flip`: the same, as in other libraries.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     x = fluid.layers.assign(np.array([1.0, 2.0, 3.0], "float32"))
-        ...     out = fluid.layers.roll(x, shifts=1)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])
-        [array([3., 1., 2.], dtype=float32)]
-    """
-    check_type(input, "input", Variable, "roll")
-    steps: Any = [shifts] if _is_number(shifts) else shifts
-    axes: Any = [dims] if _is_number(dims) else dims
-    check_type(steps, "shifts", (list, tuple), "roll")
-    check_type(axes, "dims", (list, tuple, type(None)), "roll")
-    source = input
-    if axes is None:
-        source, axes = reshape(input, shape=[-1, 1]), [0]
-    attrs = {"dims": list(axes), "shifts": list(steps)}
-    out = add_op("roll", {"X": source}, input.dtype, attrs)
-    return reshape(out, shape=input.shape, inplace=True)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
@@ -325,6 +287,11 @@ def row_conv(
     Returns:
         The same shape. Source: Paddle op ``row_conv``; Amodei and others, 2015.
 
+    Raises:
+        TypeError: ``input`` is no variable of type float32.
+        EnforceNotMet: ``input`` is neither rows of sequences nor ``(N, T, D)``.
+        ValueError: ``future_context_size`` is negative.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -349,6 +316,10 @@ def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
 
     Returns:
         The same shape. Source: Paddle op ``polygon_box_transform``; Zhou and others, 2017.
+
+    Raises:
+        TypeError: ``input`` is no variable.
+        EnforceNotMet: ``input`` does not have four dimensions, or an odd number of channels.
 
     Example:
         >>> import dpexec as fluid, numpy as np

@@ -11,16 +11,10 @@ from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variabl
 from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Constant, NumpyArrayInitializer
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, add_outputs
+from dpexec.layers.build import add_outputs
 from dpexec.param_attr import ParamAttr
 
-__all__ = [
-    "center_loss",
-    "hsigmoid",
-    "nce",
-    "sampled_softmax_with_cross_entropy",
-    "sigmoid_focal_loss",
-]
+__all__ = ["center_loss", "hsigmoid", "nce", "sampled_softmax_with_cross_entropy"]
 
 _SAMPLERS = ("uniform", "log_uniform", "custom_dist")
 
@@ -255,6 +249,10 @@ def sampled_softmax_with_cross_entropy(
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.
 
+    Raises:
+        TypeError: ``logits`` or ``label`` is no variable, or customized samples are missing.
+        EnforceNotMet: ``label`` does not fit, or ``num_samples`` exceeds the number of classes.
+
     See Also:
         :func:`cross_entropy`: from probabilities.
         :func:`softmax_with_cross_entropy`: from scores, in one exact operator.
@@ -330,6 +328,10 @@ def center_loss(
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``center_loss``; Wen and others, 2016.
 
+    Raises:
+        TypeError: ``input`` is no variable, or ``alpha`` neither a number nor a variable.
+        EnforceNotMet: ``label`` is not of integers.
+
     Example:
         >>> import dpexec as fluid
         >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
@@ -363,37 +365,3 @@ def center_loss(
         attrs={"cluster_num": num_classes, "need_update": update_center},
     )
     return loss
-
-
-def sigmoid_focal_loss(
-    x: Variable, label: Variable, fg_num: Variable, gamma: float = 2.0, alpha: float = 0.25
-) -> Variable:
-    """Focal loss: cross entropy of independent classes with less weight for easy samples.
-
-    Args:
-        x: scores ``(N, classes)``.
-        label: int32 ``(N, 1)``: classes from 1 on; 0 is background, -1 is ignored.
-        fg_num: number of foreground samples, int32 ``(1,)``; losses are divided by it.
-        gamma: exponent that reduces the weight of easy samples.
-        alpha: weight of the true class; the other classes have ``1 - alpha``.
-
-    Returns:
-        The shape of ``x``. Source: Paddle op ``sigmoid_focal_loss``; Lin and others, 2017.
-
-    Example:
-        >>> import dpexec as fluid, numpy as np
-        >>> with fluid.program_guard(fluid.Program()):
-        ...     scores = fluid.layers.assign(np.array([[2.0], [-1.0]], "float32"))
-        ...     label = fluid.layers.assign(np.array([[1], [0]], "int32"))
-        ...     count = fluid.layers.assign(np.array([1], "int32"))
-        ...     out = fluid.layers.sigmoid_focal_loss(scores, label, count)
-        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[out])[0].round(4)
-        array([[0.0005],
-               [0.017 ]], dtype=float32)
-    """
-    op_type = "sigmoid_focal_loss"
-    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, op_type)
-    check_variable_and_dtype(label, "label", ("int32",), op_type)
-    check_variable_and_dtype(fg_num, "fg_num", ("int32",), op_type)
-    inputs = {"X": x, "Label": label, "FgNum": fg_num}
-    return add_op(op_type, inputs, x.dtype, {"gamma": gamma, "alpha": alpha})
