@@ -24,6 +24,7 @@ def from_torch(
     example: Any,
     *,
     names: Sequence[str] | None = None,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     is_test: bool = True,
     exporter: str | None = None,
 ) -> list[Any]:
@@ -31,13 +32,16 @@ def from_torch(
 
     Parameters and buffers have the names of ``module.state_dict()``, and their values are stored in
     the scope. Parameters with ``requires_grad`` are trained. The first dimension of every example
-    is the batch, and stays open.
+    is the batch, and stays open; ``dynamic_axes`` opens others.
 
     Args:
         module: a ``torch.nn.Module``; it is exported as it computes in ``eval()``.
         example: a tensor for each argument, as a tuple, or one tensor. Exporters of PyTorch take
             batches of 1 as fixed: give two samples or more.
         names: names of the variables to feed; ``x0``, ``x1``, ... by default.
+        dynamic_axes: the open dimensions of inputs as for ``torch.onnx.export``: a word for each,
+            by number, such as ``{"x0": {0: "batch", 1: "length"}}``. Inputs that are not named have
+            no open dimension. None opens the first dimension of every input.
         is_test: as for :func:`~dpexec.onnx.load`.
         exporter: ``"dynamo"``, which traces with ``torch.export`` and needs onnxscript, or
             ``"script"``, which traces TorchScript; None takes the first if it is installed.
@@ -47,7 +51,8 @@ def from_torch(
 
     Raises:
         ImportError: PyTorch is not installed.
-        ValueError: names and examples differ in number, or the exporter is unknown.
+        ValueError: names and examples differ in number, ``dynamic_axes`` names another input, or
+            the exporter is unknown.
         UnsupportedError: the module uses operators that programs do not have.
 
     Example:
@@ -60,6 +65,7 @@ def from_torch(
     names = list(names or (f"x{i}" for i in range(len(examples))))
     if len(names) != len(examples):
         raise ValueError(f"there are {len(examples)} examples, but {len(names)} names: {names}")
+    axes = _axes(names, examples, dynamic_axes)
     if exporter is None:
         exporter = "script" if importlib.util.find_spec("onnxscript") is None else "dynamo"
     if exporter not in ("script", "dynamo"):
@@ -69,7 +75,7 @@ def from_torch(
     try:
         with TemporaryDirectory() as folder:
             path = Path(folder, "module.onnx")
-            _EXPORTERS[exporter](module, tuple(examples), path, names)
+            _EXPORTERS[exporter](module, tuple(examples), path, axes)
             parameters = dict(module.named_parameters(remove_duplicate=False))
             trained = {name for name, p in parameters.items() if p.requires_grad}
             return load_with_padding(
@@ -83,7 +89,26 @@ def from_torch(
             part.training = was
 
 
-def _by_script(module: Any, examples: tuple[Any, ...], path: Path, names: list[str]) -> None:
+def _axes(
+    names: list[str], examples: Sequence[Any], given: Mapping[str, Mapping[int, str]] | None
+) -> dict[str, dict[int, str]]:
+    """The words of open dimensions, by the names of all inputs and by number."""
+    if given is None:
+        return {name: {0: "batch"} for name in names}
+    if unknown := sorted(given.keys() - set(names)):
+        raise ValueError(f"dynamic_axes has {unknown}, but the inputs are {names}")
+    made = {}
+    for name, example in zip(names, examples, strict=True):
+        rank, words = example.dim(), given.get(name, {})
+        if wrong := [axis for axis in words if not -rank <= axis < rank]:
+            raise ValueError(f"dynamic_axes of {name!r} has {wrong}; it has {rank} dimensions")
+        made[name] = {axis % rank: word for axis, word in words.items()}
+    return made
+
+
+def _by_script(
+    module: Any, examples: tuple[Any, ...], path: Path, axes: dict[str, dict[int, str]]
+) -> None:
     import torch
 
     class Whole(torch.nn.Module):
@@ -102,8 +127,8 @@ def _by_script(module: Any, examples: tuple[Any, ...], path: Path, names: list[s
             Whole(),
             examples,
             str(path),
-            input_names=names,
-            dynamic_axes={name: {0: "batch"} for name in names},
+            input_names=list(axes),
+            dynamic_axes=axes,
             training=torch.onnx.TrainingMode.PRESERVE,  # else normalizations are folded away
             do_constant_folding=False,
             dynamo=False,
@@ -144,11 +169,13 @@ def _padding(module: Any, parameters: Mapping[str, Any]) -> dict[str, int]:
     return {name: rows[id(p)] for name, p in parameters.items() if id(p) in rows}
 
 
-def _by_dynamo(module: Any, examples: tuple[Any, ...], path: Path, names: list[str]) -> None:
+def _by_dynamo(
+    module: Any, examples: tuple[Any, ...], path: Path, axes: dict[str, dict[int, str]]
+) -> None:
     import torch
 
-    batch = torch.export.Dim("batch")
-    shapes: Any = tuple({0: batch} for _ in examples)
+    dims = {word: torch.export.Dim(word) for words in axes.values() for word in words.values()}
+    shapes: Any = tuple({n: dims[word] for n, word in words.items()} for words in axes.values())
     kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:  # which is one argument to torch.export
         count = kinds.index(inspect.Parameter.VAR_POSITIONAL)
@@ -158,7 +185,7 @@ def _by_dynamo(module: Any, examples: tuple[Any, ...], path: Path, names: list[s
             module,
             examples,
             str(path),
-            input_names=names,
+            input_names=list(axes),
             dynamic_shapes=shapes,
             external_data=False,
             optimize=False,  # it folds normalizations and transposed weights

@@ -328,6 +328,7 @@ def _require_mappings(model: Any, fixed: Collection[str]) -> None:
 
 def infer(model: Any) -> Inferred:
     """Sizes and ranks of the model's values, including those of graphs inside nodes."""
+    opened = _open_sizes(model)
     if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
         # What the model itself says of its values is all there is if they contradict each other.
         with contextlib.suppress(onnx.shape_inference.InferenceError):
@@ -337,7 +338,43 @@ def infer(model: Any) -> Inferred:
         kind = info.type.tensor_type
         if info.type.HasField("tensor_type") and kind.HasField("shape"):
             sizes[info.name] = tuple(map(_size, kind.shape.dim))
+    for name, words in opened.items():
+        if name in sizes and len(sizes[name]) == len(words):
+            sizes[name] = tuple(w or size for w, size in zip(words, sizes[name], strict=True))
     return Inferred(sizes, {name: len(shape) for name, shape in sizes.items()})
+
+
+def _open_sizes(model: Any) -> dict[str, tuple[Any, ...]]:
+    """Which sizes of values are open ones of the inputs, by the model's operators alone.
+
+    PyTorch's exporter notes the length of its example at what a ``GRU`` of any length gives.
+    """
+    graph = model.graph
+    words = {d.dim_param for info in graph.input for d in info.type.tensor_type.shape.dim} - {""}
+    if not words or not graph.value_info or model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
+        return {}
+    noted, outputs = [*graph.value_info], [*graph.output]
+    del graph.value_info[:], graph.output[:]
+    try:
+        for info in outputs:
+            made = graph.output.add()
+            made.CopyFrom(info)
+            if made.type.HasField("tensor_type"):
+                made.type.tensor_type.ClearField("shape")
+        found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except onnx.shape_inference.InferenceError:
+        return {}
+    finally:
+        del graph.output[:]
+        graph.value_info.extend(noted)
+        graph.output.extend(outputs)
+    return {
+        info.name: tuple(
+            d.dim_param if d.dim_param in words else None for d in info.type.tensor_type.shape.dim
+        )
+        for info in (*found.value_info, *found.output)
+        if info.type.HasField("tensor_type")
+    }
 
 
 def _size(dim: Any) -> Any:

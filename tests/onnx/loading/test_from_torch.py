@@ -97,6 +97,33 @@ def test_rows_of_padding_are_not_trained(exporter, zeros):
         np.testing.assert_allclose(array, tensor.detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_lengths_may_be_open(exporter):
+    class Attention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4, batch_first=True)
+            self.score = torch.nn.Linear(4, 1)
+
+        def forward(self, steps, mask):
+            states, _ = self.rnn(steps)
+            scores = self.score(states)[..., 0].masked_fill(~mask, -1e9)
+            return torch.einsum("bt,btd->bd", scores.softmax(1), states)
+
+    net = Attention()
+    example = torch.randn(2, 5, 3), torch.ones(2, 5, dtype=torch.bool)
+    axes = {name: {0: "batch", 1: "length"} for name in ("steps", "mask")}
+    steps, mask = torch.randn(3, 8, 3), torch.arange(8)[None] < torch.tensor([[8], [2], [5]])
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.from_torch(
+            net, example, names=["steps", "mask"], dynamic_axes=axes, exporter=exporter
+        )
+        exe = fluid.Executor(fluid.CPUPlace())
+        feed = dict(zip(feeds, (steps.numpy(), mask.numpy()), strict=True))
+        [made] = exe.run(program, feed=feed, fetch_list=fetches)
+    np.testing.assert_allclose(made, net(steps, mask).detach().numpy(), atol=1e-5)
+
+
 def test_tables_that_loops_read_have_their_names():
     net, ids = torch.nn.EmbeddingBag(5, 3), torch.tensor([[1, 2], [0, 4]])
     with fluid.scope_guard(fluid.Scope()):
@@ -112,3 +139,6 @@ def test_wrong_arguments():
         fluid.from_torch(module(), torch.randn(2, 1, 4, 4), exporter="onnx")
     with pytest.raises(ValueError, match="2 names"):
         fluid.from_torch(module(), torch.randn(2, 1, 4, 4), names=["a", "b"])
+    for axes, problem in (({"y": {0: "n"}}, r"has \['y'\]"), ({"x0": {4: "n"}}, "4 dimensions")):
+        with pytest.raises(ValueError, match=problem):
+            fluid.from_torch(module(), torch.randn(2, 1, 4, 4), dynamic_axes=axes)

@@ -103,6 +103,19 @@ def test_two_open_sizes_that_change_places_are_told_by_operators():
     np.testing.assert_array_equal(run(made, x=x)[0], x.reshape(3, 4))
 
 
+def test_a_length_that_is_noted_wrong_stays_open():
+    """PyTorch's exporter notes the length of its example for what a ``GRU`` gives."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("Gather", ["h", "last"], ["y"], axis=1),
+    ]
+    made = model(nodes, {"x": ["n", "t"]}, weights={"last": np.array(-1)})
+    made.graph.value_info.append(helper.make_tensor_value_info("h", 1, ["n", 3]))
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    assert run(made, x=x)[0].tolist() == [4, 9]
+    assert [info.name for info in made.graph.output] == ["y"]
+
+
 def test_a_number_without_dimensions_has_one_in_a_program():
     nodes = [
         helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
