@@ -82,7 +82,7 @@ def test_one_is_killed_with_its_mirror(four, monkeypatch):
         for address in (first, second):
             die(four, address, BOUND)
 
-    with pytest.raises(StateLostError, match="the worker that mirrored it was lost, too"):
+    with pytest.raises(StateLostError, match="the worker that mirrored it is gone, too"):
         survives(four, Reduce, kill)
 
 

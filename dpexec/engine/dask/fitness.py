@@ -88,7 +88,10 @@ def _check_scheduler(contact: Contact, mine: Mapping[str, str]) -> None:
     try:
         theirs = client.sync(*asked, callback_timeout=contact.limit)
     except OSError as error:
-        raise SchedulerLostError("the scheduler did not say what it has") from error
+        why = f"{type(error).__name__}: {error}"
+        raise SchedulerLostError(
+            f"the scheduler did not say which dpexec it has ({why})"
+        ) from error
     if why := _why_not(mine, theirs):
         raise ClusterError(f"the scheduler {client.scheduler.address} {why}")
 

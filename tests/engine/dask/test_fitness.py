@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpexec.engine.core.errors import ClusterError
+from dpexec.engine.core.errors import ClusterError, SchedulerLostError
 from dpexec.engine.core.version import __version__
 from dpexec.engine.dask import fitness
 from dpexec.engine.dask.fitness import fitting, misfits
@@ -71,3 +71,13 @@ def test_nobody_fits():
 def test_a_scheduler_without_dpexec_is_named():
     with pytest.raises(ClusterError, match=r"the scheduler tcp://s:8786 has no dpexec; install"):
         misfits(_Contact({"dpexec": ""}, a={}), ["a"])
+
+
+def test_a_scheduler_that_ends_meanwhile_is_named_with_the_cause(monkeypatch):
+    def ended(*_, **__):
+        raise ConnectionResetError("reset by tcp://s:8786")
+
+    contact = _Contact(a={})
+    monkeypatch.setattr(contact.client, "sync", ended)
+    with pytest.raises(SchedulerLostError, match=r"Error: reset by tcp://s:8786"):
+        fitting(contact, ["a"])

@@ -29,7 +29,7 @@ def what_is_lost(device: int, homes: HomeTable, mirrored: bool) -> str:
     if len(homes.workers) < 2:
         why = "all replicas lived on one worker"
     elif mirrored:
-        why = "the worker that mirrored it was lost, too, perhaps for want of memory"
+        why = "the worker that mirrored it is gone, too (closed, killed, or for want of memory)"
     else:
         why = "ExecutionStrategy.recovery = 'checkpoint' keeps no mirrors"
     return (
