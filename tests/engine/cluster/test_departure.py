@@ -5,10 +5,12 @@ import contextlib
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from distributed import Status, Worker
 
 from dpexec.engine.cluster.worker import departure
+from dpexec.engine.cluster.worker.versions import Versions
 
 
 class _Worker:
@@ -35,7 +37,7 @@ class _Worker:
 @pytest.mark.parametrize("connected", [True, False])
 def test_nobody_is_asked_once_the_scheduler_has_ended(monkeypatch, connected):
     monkeypatch.setattr(departure, "own_names", lambda graph: [["moment"]])
-    state = SimpleNamespace(part=lambda names: names)
+    state = Versions(0, {"moment": np.zeros(1)})
     replicas = SimpleNamespace(
         running=0, graph=None, stores={0: state}, mirrors={}, peers=("tcp://a:1", "tcp://b:1")
     )

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from dpexec.engine.cluster.worker.versions import LateUpdates, StaleTaskError, StepArrays, Versions
+from dpexec.engine.cluster.worker.versions import (
+    LateUpdates,
+    StaleTaskError,
+    StepArrays,
+    Versions,
+    parts,
+)
 
 
 def stepped(versions, step, value, overwrites=True):
@@ -193,13 +199,16 @@ def test_updates_that_failed_leave_no_values_to_go_on_from():
             versions.at(step)
 
 
-def test_part_has_both_versions_though_updates_wait():
-    versions = start()
-    stepped_late([versions], 1, 5)
-    part = versions.part(["w"])
-    assert part.steps == (1, 0)
-    np.testing.assert_array_equal(part.at(1)["w"], [5, 5, 5])
-    np.testing.assert_array_equal(part.at(0)["w"], [0, 0, 0])
+def test_parts_have_both_versions_though_updates_wait():
+    """The updates of all replicas are made at once, and forget the step before of all."""
+    replicas = {device: start() for device in range(2)}
+    stepped_late([*replicas.values()], 1, 5)
+    found = parts(replicas, [["w"], ["w"]])
+    for part in found.values():
+        assert part.steps == (1, 0)
+        np.testing.assert_array_equal(part.at(1)["w"], [5, 5, 5])
+        np.testing.assert_array_equal(part.at(0)["w"], [0, 0, 0])
+    assert not parts(replicas, [[], []])
 
 
 def test_array_that_a_step_overwrites_is_nobody_elses():

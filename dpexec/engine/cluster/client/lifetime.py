@@ -36,6 +36,7 @@ __all__ = [
     "watch_client",
 ]
 
+_LATE = 1.0  # seconds in which the last messages about a run have come
 _ENDS = 2.0  # seconds in which the task of a gang's member sees that it is over
 
 
@@ -181,10 +182,19 @@ class ClientWatch(SchedulerPlugin):
 
 
 def _end(token: str, dask_scheduler: Any) -> None:
-    """Remove what the scheduler has of a run: the plugin, and topics with their latest events."""
+    """Remove what the scheduler has of a run: the plugin, and topics with their latest events.
+
+    Topics once more a moment later: the client unsubscribes over another connection, and dask then
+    makes a topic that it does not know.
+    """
     if topic_of(token) in dask_scheduler.plugins:
         dask_scheduler.remove_plugin(name=topic_of(token))
-    topics = dask_scheduler._broker._topics  # there is no public way to free them
+    _free_topics(token, dask_scheduler)
+    dask_scheduler.loop.call_later(_LATE, _free_topics, token, dask_scheduler)
+
+
+def _free_topics(token: str, scheduler: Any) -> None:
+    topics = scheduler._broker._topics  # there is no public way to free them
     for topic in topic_of(token), _homes_topic(token):
         topics.pop(topic, None)
 

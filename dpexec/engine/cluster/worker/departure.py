@@ -20,7 +20,7 @@ from dpexec.engine.cluster.messages import Epoch
 from dpexec.engine.cluster.worker.gang import leave
 from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.slots import begin_waiting
-from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions
+from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions, parts
 from dpexec.engine.cluster.worker.worker import WorkerReplicas, release, replicas_at, runs_at
 
 __all__ = ["LOOK_OF_OURS", "hold_until_closed"]
@@ -97,9 +97,7 @@ class _Holdings:
         """Give own state of replicas to the first other worker that is not being closed."""
         while replicas.running:
             await asyncio.sleep(_POLL)
-        names = own_names(replicas.graph)
-        found = {d: versions.part(names[d]) for d, versions in replicas.stores.items() if names[d]}
-        found = {**replicas.mirrors, **found}
+        found = {**replicas.mirrors, **parts(replicas.stores, own_names(replicas.graph))}
         message = {"function": dumps(_take_over), "args": dumps((token, found)), "kwargs": b""}
         found = found if self._is_connected else {}  # else all workers end with their scheduler
         known = await self._worker.scheduler.ncores() if found else {}  # replicas may be moving

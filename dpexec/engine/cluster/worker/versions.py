@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 from dpexec.engine.core.copies import copy_on, values_on, with_arrays
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place
 
-__all__ = ["StaleTaskError", "StepArrays", "Versions"]
+__all__ = ["StaleTaskError", "StepArrays", "Versions", "parts"]
 
 Values = dict[str, Any]
 _changes = itertools.count(1)
@@ -154,19 +154,22 @@ class Versions:
             return self._before[1]
         raise StaleTaskError(f"state is that after step {self.step}, not after step {step}")
 
-    def part(self, names: Collection[str]) -> Versions:
-        """Both versions of some variables, on the host."""
-        before = [] if self._before is None else [self._before]
-        if self.late is not None and self._before is not None:
-            step, values = self._before
-            before = [(step, {n: self.copied(n, v) for n, v in values.items() if n in names})]
-            self.settle()
-        (step, values), *before = [
-            (step, values_on(CPUPlace(), {n: v for n, v in values.items() if n in names}))
-            for step, values in [(self.step, self.values), *before]
-        ]
-        found = Versions(step, values)
-        found._before = before[0] if before else None
+    def part_before(self, names: Collection[str]) -> tuple[int, Values] | None:
+        """The step before the last, and some of its values on the host, which stay as they are."""
+        if self._before is None:
+            return None
+        step, values = self._before
+        found = {name: value for name, value in values.items() if name in names}
+        if self.late is not None:  # waiting updates overwrite them
+            found = {name: self.copied(name, value) for name, value in found.items()}
+        return step, values_on(CPUPlace(), found)
+
+    def part(self, names: Collection[str], before: tuple[int, Values] | None) -> Versions:
+        """The latest version of some variables on the host, with the version before it."""
+        self.settle()
+        wanted = {name: value for name, value in self.values.items() if name in names}
+        found = Versions(self.step, values_on(CPUPlace(), wanted))
+        found._before = before
         return found
 
     def stand_at(self, step: int) -> None:
@@ -306,6 +309,21 @@ class Versions:
             for name, array in before.items()
             if array is not self.values.get(name) and _is_private(array)
         }
+
+
+def parts(
+    replicas: Mapping[int, Versions], names: Sequence[Collection[str]]
+) -> dict[int, Versions]:
+    """Both versions of some variables of a worker's replicas, on the host.
+
+    Waiting updates are those of all replicas: to make them forgets the step before of all.
+
+    Args:
+        replicas: the replicas, by device.
+        names: names of the variables, per device.
+    """
+    before = {d: versions.part_before(names[d]) for d, versions in replicas.items() if names[d]}
+    return {device: replicas[device].part(names[device], found) for device, found in before.items()}
 
 
 def _is_like(array: Any, value: np.ndarray[Any, Any]) -> bool:
