@@ -30,6 +30,8 @@ NEEDED = np.lib.NumpyVersion(np.__version__) >= "2.4.0"
 """Whether NumPy refuses what older scripts do."""
 
 _CONVERTERS = (float, int, complex)
+_COMPILERS = {"kernel", "jit", "njit", "vectorize", "guvectorize", "stencil", "cfunc"}
+"""Decorators of dpexec and numba that compile functions."""
 _REFUSALS = (
     "only 0-dimensional arrays can be converted",
     "a real number is required, not numpy.ndarray",
@@ -109,6 +111,11 @@ class _Rewriter(ast.NodeTransformer):
         called = ast.Name(_hidden(name), ast.Load())
         return _at(node, ast.Call(_at(node, called), list(values), []))
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if any(_decorator(each) in _COMPILERS for each in node.decorator_list):
+            return node  # its code becomes machine code, which calls no function of Python
+        return self.generic_visit(node)
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         number = isinstance(node.left, ast.Constant) and not isinstance(
@@ -159,6 +166,12 @@ def _hidden(name: str) -> str:
 
 def _at(node: ast.AST, made: Any) -> Any:
     return ast.copy_location(made, node)
+
+
+def _decorator(node: ast.expr) -> str:
+    """The name of a decorator, without its module and its arguments."""
+    called = node.func if isinstance(node, ast.Call) else node
+    return ast.unparse(called).rpartition(".")[2]
 
 
 def _is_plain(node: ast.AST) -> bool:

@@ -143,6 +143,14 @@ def test_what_is_not_seen_is_explained(tmp_path, capsys):
     assert "pip install 'dpexec[legacy]'" in text
 
 
+@pytest.mark.parametrize("decorator", ["kernel", "numba.njit", "numba.jit(nopython=True)"])
+def test_functions_that_become_machine_code_stay(decorator):
+    source = f"@{decorator}\ndef copy(a, b):\n    b[0] = float(a[0]) % 2\n"
+    assert "__dpexec_" not in " ".join(compiled(source.encode(), "script.py").co_names)
+    plain = compiled(source.partition("\n")[2].encode(), "script.py")
+    assert "__dpexec_stored__" in plain.co_names
+
+
 def test_an_old_numpy_needs_nothing(monkeypatch):
     monkeypatch.setattr(old_numbers, "NEEDED", False)
     assert "formatted" not in " ".join(compiled(b"a = '%d' % 3", "script.py").co_names)

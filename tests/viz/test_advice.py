@@ -185,7 +185,7 @@ def test_lack_of_processors_is_named_in_place_of_what_it_only_looks_like():
     fetching = [task("forward_dev0-0", 0, 0, 5), event("Fetch", "fetch", None, "Fetch", 5, 10)]
     text = said(crowded(trace(fetching, two_replicas())), "of it Fetch")
     assert f"of it Fetch: {why}" in text and "variables" not in text
-    assert "larger batches need it less often" in said(trace(fetching, two_replicas()), "it Fetch")
+    assert "larger batches fetch less often" in said(trace(fetching, two_replicas()), "it Fetch")
 
 
 def test_a_run_in_reduce_mode_is_not_told_to_use_it():

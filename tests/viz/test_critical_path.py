@@ -159,7 +159,7 @@ def test_what_a_thread_did_before_is_waited_for():
         ("thread", 4.0),
         ("straggler", 4.0),
     ]
-    assert "forward_backward_dev1 of device 1 was ready 4.00 s before its thread" in " ".join(
+    assert "forward_backward_dev1 of device 1 waited 4.00 s for its thread, which" in " ".join(
         path_sentences(found)
     )
 

@@ -116,10 +116,7 @@ def _data(worst: DeviceUse, what_if: WhatIf) -> Iterator[Advice]:
     most = max(found, key=found.__getitem__)
     remedy = "let a DataLoader prepare batches: its thread divides and copies them"
     if most == "fetch":
-        remedy = (
-            "that ends the step, too, so larger batches need it less often; fewer and smaller "
-            "variables make it shorter"
-        )
+        remedy = "fetch fewer or smaller variables; larger batches fetch less often"
     remedy = contention(what_if.schedule).why_late or remedy
     part = found[most] / sum(found.values()) if any(found.values()) else 0.0
     yield _part(what_if, "data", f"{both} {share}, {percent(part)} of it {kinds[most]}: {remedy}")
@@ -244,9 +241,9 @@ def _waits_for_batches(steps: Sequence[StepTime]) -> Iterator[Advice]:
 def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     share = between(steps)
     why = (
-        "outside of this program: other programs run, batches are read, or the script works; a "
-        "DataLoader with use_double_buffer and train_from_dask read while steps run, and "
-        "persist() saves what every epoch would compute again"
+        "where other programs run, batches are read, or the script works: a DataLoader with "
+        "use_double_buffer, or train_from_dask, reads batches while steps run; persist() keeps a "
+        "Dask collection that every epoch would compute again"
     )
     if in_calls(steps):
         why = "in calls of run, as steps are short: larger batches need fewer calls"

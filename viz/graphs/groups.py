@@ -6,6 +6,7 @@ cycles, because the parts of a group do not depend on each other in a circle.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -306,9 +307,13 @@ def _parts(data: GraphData, blocks: Mapping[str, _Block]) -> dict[str, str]:
         length = -(-len(units) // _PARTS)
         cuts = range(0, len(units), length)
         runs = [list(chain.from_iterable(units[start : start + length])) for start in cuts]
-    named = [[layer for layer in run if "@" not in layer] or run for run in runs]
+    named = [[layer for layer in run if not _UNNAMED.search(layer)] or run for run in runs]
     names = [run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in named]
     return {layer: name for name, run in zip(names, runs, strict=True) for layer in run}
+
+
+_UNNAMED = re.compile(r"@|^(tmp|_generated_var)_\d+$")
+"""Layers that have the name of a temporary variable."""
 
 
 def _unit(layer: str, blocks: Mapping[str, _Block]) -> Hashable:

@@ -208,7 +208,12 @@ def _moved(boxes: Iterable[Box]) -> str:
         if box.role == "collective":
             kind = box.label.split()[0].removeprefix("fused_")
             totals.setdefault(kind, []).append(box.bytes)
-    parts = [f"{kind} of {_sum_text(sizes)}" for kind, sizes in totals.items()]
+    parts = [
+        f"{kind} of {_sum_text(sizes)}"
+        if any(size is not None for size in sizes)
+        else f"{counted(len(sizes), kind)} of unknown size"
+        for kind, sizes in totals.items()
+    ]
     return f"in each step: {', '.join(parts)}" if parts else ""
 
 

@@ -78,7 +78,7 @@ def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
             alone = f"{other} alone{last}: a straggler, other devices were done"
             yield link.lead, f"{who} waited {{}} for {alone}"
         elif link.reason == "thread" and before.part != "straggler":
-            yield link.lead, f"{who} was ready {{}} before its thread was done with {other}"
+            yield link.lead, f"{who} waited {{}} for its thread, which was busy with {other}"
 
 
 def _longest(waits: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:

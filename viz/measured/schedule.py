@@ -195,6 +195,7 @@ class Schedule:
         """The steps without the first ones that took more than `WARM` times the median.
 
         First steps compile kernels and reserve memory, so their times do not represent the others.
+        Nor do those of first steps that recorded the rounds of loops, if later ones did not.
 
         Raises:
             ValueError: No step was completed.
@@ -202,7 +203,9 @@ class Schedule:
         self.require_steps()
         limit = WARM * statistics.median(step.seconds for step in self.steps)
         first = next(n for n, step in enumerate(self.steps) if step.seconds <= limit)
-        return self.steps[first:]
+        in_rounds = {event.step for event in self.trace.events if "inside" in event.args}
+        plain = next((n for n, s in enumerate(self.steps) if s.number not in in_rounds), first)
+        return self.steps[max(first, plain) :]
 
     @property
     def counted(self) -> tuple[Step, ...]:

@@ -140,10 +140,8 @@ export class PassesView implements Panel {
     const found = excerpt(data.nodes, (id) => this.position(id), stage, stages[this.stage - 1]);
     const kinds = plural(found.kinds, "different change");
     const cut = found.cut ? `, ${plural(found.cut, "operator")} not drawn` : "";
-    const copies = found.copies
-      ? `, and not the ${plural(found.copies, "operator")} that another device runs as well`
-      : "";
-    const drawn = found.kinds ? `; drawn: ${kinds}, equal ones once${cut}${copies}` : "";
+    const copies = found.copies ? `, copies on other devices not drawn` : "";
+    const drawn = found.kinds ? `; ${kinds}, each drawn once${cut}${copies}` : "";
     this.summary.textContent = this.said + drawn;
     return {
       diagram: diagramOf(this.data, found.nodes, found.links, found.times),
