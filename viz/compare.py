@@ -12,7 +12,7 @@ from dpexec.viz.compare_svg import LONGEST, ROWS, Bar, render
 from dpexec.viz.comparing.causes import ENOUGH, Cause, Split, cause_text, split
 from dpexec.viz.comparing.changes import change_of, lone_of, per_step
 from dpexec.viz.comparing.circumstances import circumstances, located
-from dpexec.viz.comparing.figures import figures, signed, spread
+from dpexec.viz.comparing.figures import ends_text, figures, signed, spread, times_longer
 from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
@@ -152,12 +152,14 @@ class Comparison(View):
                 f"{counted(least, 'step')} of a run tell nothing of noise: record {ENOUGH} or "
                 "more, better 20, besides first ones that are slower"
             )
-        change = f"{abs(slower):.1%} {'slower' if slower > 0 else 'faster'} than"
+        change = f"is {abs(slower):.1%} {'slower' if slower > 0 else 'faster'} than"
         if abs(slower) < _EQUAL:
-            change = "as fast as"
+            change = "is as fast as"
+        elif multiple := times_longer(slower):
+            change = f"takes {multiple} as"
         about = (
-            f"the median step of {self.names[1]} is {change} that of {self.names[0]} "
-            f"({signed_percent(low)} to {signed_percent(high)})"
+            f"the median step of {self.names[1]} {change} that of {self.names[0]} "
+            f"{ends_text(slower, low, high)}"
         )
         most = f"{100 * limit:g}%"
         left, surely_left = remaining(*self._contention)
@@ -197,10 +199,12 @@ class Comparison(View):
     def _crowded(self, left: float) -> str:
         """How busy the processors were in both runs, and what remains without that."""
         one, other = (percent(run.share) for run in self._contention)
-        more = f"{percent(abs(left))} {'slower' if left > 0 else 'faster'}"
+        more = f"are about {percent(abs(left))} {'slower' if left > 0 else 'faster'}"
+        if multiple := times_longer(left):
+            more = f"take about {multiple}"
         return (
             f"Threads of {self.names[1]} had no processor for {other} of their time, of "
-            f"{self.names[0]} for {one}; without that, steps are about {more}"
+            f"{self.names[0]} for {one}; without that, steps {more}"
         )
 
     def _blamed(self) -> str:
@@ -219,8 +223,9 @@ class Comparison(View):
         if other.low - one.high < least and one.low - other.high < least:
             return ""
         return (
-            f"Between steps pass {seconds_text(other.median)}, before {seconds_text(one.median)}, "
-            "which is no part of a step: batches are read, or the script works."
+            f"The time between steps is {seconds_text(other.median)}, before "
+            f"{seconds_text(one.median)}. It is no part of a step: batches are read, or the script "
+            "works."
         )
 
     @property
@@ -239,12 +244,14 @@ class Comparison(View):
             order = "The largest differences come first."
         notes = [order]
         if before:
-            change = percent(abs(after / before - 1))
+            share = after / before - 1
             more = "less" if after < before else "more"
-            took = "as long" if before == after else f"{change} {more} time"
+            took = times_longer(share) or f"{percent(abs(share))} {more} time"
+            took = "as long" if before == after else took
             _, low, high = self.split.slower
-            known = low is not None and high is not None
-            sure_text = f" ({signed_percent(low)} to {signed_percent(high)})" if known else ""
+            sure_text = ""
+            if low is not None and high is not None:
+                sure_text = f" {ends_text(share, low, high)}"
             noise = low is not None and high is not None and low <= 0 <= high
             doubt = ", which noise may explain" if noise and before != after else ""
             notes.insert(0, f"A step takes {took}{sure_text}{doubt}.")

@@ -125,12 +125,12 @@ def waiting_between(seed, seconds, steps=12):
 
 def test_a_slow_reader_is_named_first_and_fails_the_gate():
     found = compare(waiting_between(1, 0.0), waiting_between(2, 0.05), names=["old", "new"])
-    assert found.notes[0].startswith("Between steps pass ")
+    assert found.notes[0].startswith("The time between steps is ")
     assert " ".join(str(found).splitlines()[1:3]) == found.notes[0]
     gate = found.gate(0.03)
-    assert not gate.passed and "Why: Between steps pass " in gate.text
+    assert not gate.passed and "Why: The time between steps is " in gate.text
     faster = compare(waiting_between(2, 0.05), waiting_between(1, 0.0))
-    assert faster.notes[0].startswith("Between steps pass ") and faster.gate(0.03).passed
+    assert faster.notes[0].startswith("The time between steps is ") and faster.gate(0.03).passed
 
 
 def test_equal_runs_are_not_called_different():

@@ -100,6 +100,6 @@ def test_only_first_steps_record_rounds_and_a_sentence_says_so():
     [rounds] = rounds_of(schedule).values()  # also where the typical step has none
     assert len(rounds["of"]) == 3
     assert rounds_text(schedule).startswith(
-        "Rounds of loops are recorded in steps 0 to 3 alone, since that takes Python: there a while"
+        "Operators inside of loops and branches are recorded in steps 0 to 3 alone, since that "
     )
     assert rounds_text(recorded(3)) == ""

@@ -162,9 +162,9 @@ def rounds_text(schedule: Schedule) -> str:
     first, last = min(with_rounds), max(with_rounds)
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     return (
-        f"Rounds of loops are recorded in {steps} alone, since that takes Python: there a "
-        f"{name} takes {seconds_text(single)}, in other steps, as without a recording, "
-        f"{seconds_text(whole)}."
+        f"Operators inside of loops and branches are recorded in {steps} alone, since that takes "
+        f"Python: there a {name} takes {seconds_text(single)}, and {seconds_text(whole)} in other "
+        "steps, as without a recording."
     )
 
 
