@@ -71,3 +71,11 @@ def test_sections_of_a_known_dimension_leave_one_open_at_most():
         x = fluid.data("x", [None, 8])
         with pytest.raises(fluid.core.EnforceNotMet, match="only one may be -1"):
             fluid.layers.split(x, [-1, -1], dim=1)
+
+
+def test_shape_of_unknown_length_has_as_many_numbers_as_the_attribute():
+    x, shape = fluid.data("x", [None, 4]), fluid.data("shape", [None], "int32")
+    out = fluid.layers.reshape(x, [2, 6], actual_shape=shape)
+    feed = {"x": np.arange(12, dtype="float32").reshape(3, 4), "shape": np.array([4, 3], "int32")}
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
+    np.testing.assert_array_equal(found, feed["x"].reshape(4, 3))

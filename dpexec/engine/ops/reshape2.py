@@ -78,11 +78,12 @@ def _infer(
     elif parts:
         made = _partly_known(shape, len(parts), x)
     elif tensor is not None:
+        length = tensor.shape[0] if tensor.rank == 1 and tensor.shape[0] > 0 else len(shape)
         require(
-            tensor.rank == 1 and tensor.shape[0] > 0,
-            f"Shape {tensor} must be a vector of known length",
+            tensor.rank == 1 and length,
+            f"Shape {tensor} must be a vector of known length, unless the attribute shape has one",
         )
-        made = (-1,) * tensor.shape[0]
+        made = (-1,) * length
     else:
         require(shape, "attribute shape is empty")
         made = resolved(shape, x)
