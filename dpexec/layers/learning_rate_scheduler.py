@@ -60,6 +60,9 @@ def noam_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.noam_decay``; Vaswani et al. 2017.
 
+    Raises:
+        ZeroDivisionError: ``d_model`` or ``warmup_steps`` is 0.
+
     See Also:
         :func:`exponential_decay`: by a factor.
         :func:`natural_exp_decay`: by a power of e.
@@ -138,11 +141,11 @@ def natural_exp_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.natural_exp_decay``.
 
+    Raises:
+        ZeroDivisionError: ``decay_steps`` is 0.
+
     See Also:
-        :func:`exponential_decay`: by a factor.
-        :func:`inverse_time_decay`: by 1 / t.
-        :func:`polynomial_decay`: to an end.
-        :func:`piecewise_decay`: by steps.
+        :func:`exponential_decay`: by a factor; it lists the other schedules.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -178,10 +181,7 @@ def inverse_time_decay(
         ZeroDivisionError: ``decay_steps`` is 0.
 
     See Also:
-        :func:`exponential_decay`: by a factor.
-        :func:`natural_exp_decay`: by a power of e.
-        :func:`polynomial_decay`: to an end.
-        :func:`piecewise_decay`: by steps.
+        :func:`exponential_decay`: by a factor; it lists the other schedules.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -218,11 +218,11 @@ def polynomial_decay(
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
 
+    Raises:
+        ZeroDivisionError: ``decay_steps`` is 0.
+
     See Also:
-        :func:`exponential_decay`: by a factor.
-        :func:`natural_exp_decay`: by a power of e.
-        :func:`inverse_time_decay`: by 1 / t.
-        :func:`piecewise_decay`: by steps.
+        :func:`exponential_decay`: by a factor; it lists the other schedules.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -361,6 +361,9 @@ def linear_lr_warmup(
         The persistable variable ``learning_rate_warmup``, shape ``(1,)``.
 
     Source: ``fluid.layers.linear_lr_warmup``; He et al. 2018.
+
+    Raises:
+        ZeroDivisionError: ``warmup_steps`` is 0.
 
     See Also:
         :func:`exponential_decay`: by a factor.
