@@ -17,12 +17,7 @@ from dpexec.layers import ops
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import Switch
 from dpexec.layers.elementwise import elementwise_min
-from dpexec.layers.tensor import (
-    assign,
-    autoincreased_step_counter,
-    cast,
-    create_global_var,
-)
+from dpexec.layers.tensor import assign, autoincreased_step_counter, cast, create_global_var
 
 __all__ = [
     "cosine_decay",
