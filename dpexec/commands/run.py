@@ -241,8 +241,18 @@ def _recording(options: argparse.Namespace) -> Iterator[list[str]]:
         written += _write(recorders, options)
 
 
+def _told_of(found: dict[Any, Any]) -> Any:
+    """The engine whose run ended the script with an error, else the one with the most steps."""
+    from dpexec.engine.compile.bindings.failed_steps import FailedStep
+
+    last = max(found, key=lambda engine: found[engine].last.began[-1])
+    if isinstance(found[last].last, FailedStep):
+        return last
+    return max(found, key=lambda engine: (found[engine].told, len(found[engine])))
+
+
 def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
-    """Write the files of the program with the most steps (the trained one); returns their paths."""
+    """Write the files of the program that failed, or that made most steps; returns their paths."""
     from dpexec.engine.dispatch.traces import trace_of
     from dpexec.engine.trace import save
 
@@ -254,7 +264,7 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
             file=sys.stderr,
         )
         return []
-    engine = max(found, key=lambda engine: (found[engine].told, len(found[engine])))
+    engine = _told_of({engine: it for engine, it in found.items() if it.last is not None})
     trace = trace_of(engine, found[engine])
     try:
         if options.trace is not None:
@@ -268,11 +278,14 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
     except OSError as error:
         raise CommandError(f"cannot write: {error}") from error
     files = [str(path) for path in (options.trace, options.report) if path is not None]
-    rest = f" ({len(found) - 1} with fewer steps ran, too)" if len(found) > 1 else ""
+    others = len(found) - 1
+    rest = f" ({others} {'other' if others == 1 else 'others'} ran, too)" if others else ""
     failed = sum(event.kind == "failure" for event in trace)
-    steps = f"{found[engine].told} steps" + (f" ({failed} of them failed)" if failed else "")
+    told, count = found[engine].told, len(engine.places)
+    steps = ("1 step" if told == 1 else f"{told} steps") + (f" ({failed} failed)" if failed else "")
+    devices = "1 device" if count == 1 else f"{count} devices"
     print(
-        f"dpexec run: {steps} of a program on {len(engine.places)} devices are in "
+        f"dpexec run: {steps} of a program on {devices} {'is' if told == 1 else 'are'} in "
         f"{' and '.join(files)}{rest}",
         file=sys.stderr,
     )

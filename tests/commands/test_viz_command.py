@@ -29,6 +29,13 @@ with fluid.scope_guard(fluid.Scope()):
     executor.run(test, feed={"x": np.ones((8, 8), "float32")}, fetch_list=[loss])
 """
 
+FAILING = """
+other = test.clone()
+with fluid.scope_guard(fluid.Scope()):
+    executor.run(startup)
+    executor.run(other, feed={"x": np.ones((8, 9), "float32")}, fetch_list=[loss])
+"""
+
 
 @pytest.fixture(autouse=True)
 def _own_arguments(monkeypatch):
@@ -252,13 +259,23 @@ def test_run_records_the_program_with_the_most_steps(tmp_path, capsys, monkeypat
     code = cli.main(["run", str(script), "--report", str(page), "--trace", str(trace)])
     captured = capsys.readouterr()
     assert code == 0, captured.err
-    told = f"3 steps of a program on 2 devices are in {trace} and {page} (2 with fewer steps"
+    told = f"3 steps of a program on 2 devices are in {trace} and {page} (2 others ran, too)"
     assert told in captured.err
     data = json.loads(run(capsys, str(trace), "--json")[1])
     assert len(data["analysis"]["steps"]) == 3
     assert len(data["analysis"]["devices"]) == 2
     assert data["memory"][0]["peak"]["bytes"] > 0
     assert "dpexec run train.py" in page.read_text()
+
+
+def test_run_records_the_program_that_failed_also_if_others_made_more_steps(tmp_path, capsys):
+    script, trace = tmp_path / "train.py", tmp_path / "out.json"
+    script.write_text(SCRIPT + FAILING)
+    assert cli.main(["run", str(script), "--trace", str(trace)]) == 1
+    assert "dpexec run: 1 step (1 failed) of a program on 1 device is in" in capsys.readouterr().err
+    code, _, err = run(capsys, str(trace))
+    assert code == 2
+    assert "no step was completed\nStep 0 failed while it was fed: ValueError: " in err
 
 
 def test_run_writes_what_was_recorded_before_the_script_failed(tmp_path, capsys):

@@ -175,6 +175,12 @@ class Recorder:
             return self._dropped + sum(steps.stop - steps.first for steps in self._steps)
 
     @property
+    def last(self) -> Notes | None:
+        """The notes of the last step, also of one that failed early; None if there was none."""
+        kept, _ = self._kept()
+        return kept[-1][0] if kept else None
+
+    @property
     def latest(self) -> Notes | None:
         """The notes of the last step whose binding is known; None if there was none."""
         kept, _ = self._kept()
