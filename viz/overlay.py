@@ -6,6 +6,7 @@ import numpy as np
 from dpexec.viz.loop_rounds import rounds_of
 from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.critical_path import CriticalPath, critical_path
+from dpexec.viz.measured.failures import failures
 from dpexec.viz.measured.memory_use import memory_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.turns import turns_of
@@ -26,13 +27,17 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
     Returns:
         Columns by position of the node in the trace's graph: seconds per step and seconds of them
         on the critical path, both medians over the steps; slack in the typical step, which the page
-        can replay; bytes of outputs that are alive at their device's peak. A kernel for several
-        operators is shared out evenly among them; operators of a block count for the operator that
-        runs it. None for a trace without a graph.
+        can replay; bytes of outputs that are alive at their device's peak; what failed. A kernel
+        for several operators is shared out evenly among them; operators of a block count for the
+        operator that runs it. None for a trace without a graph.
     """
     graph = schedule.trace.graph
     if graph is None:
         return None
+    found_failures = reversed(failures(schedule))  # the first one of an operator is said
+    failed = {str(node): one.text for one in found_failures for node in one.nodes}
+    if not schedule.steps:
+        return {"failed": failed}
     position = {node["id"]: index for index, node in enumerate(graph["nodes"])}
     count, typical = len(position), critical_path(schedule)
     found = _PerStep(), _PerStep()
@@ -53,6 +58,8 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
         "critical": list(typical.nodes),
         "replay": _replay(schedule, position),
     }
+    if failed:
+        overlay["failed"] = failed
     found_rounds = rounds_of(schedule)
     if found_rounds:
         overlay["rounds"] = found_rounds

@@ -123,7 +123,7 @@ def report(
     layers = None
     if trace.graph is not None:
         graph = draw(trace)
-        graph.overlay = overlay_of(schedule) if schedule.steps else None
+        graph.overlay = overlay_of(schedule)
         layers = graph.groups
         views.append(graph)
     views.append(Timeline(schedule, layers=layers))

@@ -103,6 +103,11 @@ def test_a_run_without_a_completed_step_has_a_report_but_no_figures(tmp_path):
     assert [section["heading"] for section in first["sections"]] == ["What failed"]
     assert [sentence["step"] for sentence in first["sections"][0]["sentences"]] == [0, 1]
     assert {view["type"] for view in others} >= {"graph", "timeline"}
+    graph = next(view for view in others if view["type"] == "graph")
+    ((node, text),) = graph["overlay"]["failed"].items()
+    assert text.startswith("Step 0 failed on device 1 in lookup_table_v2")
+    failed = next(n for n in graph["graph"]["nodes"] if str(n["id"]) == node)
+    assert (failed["name"], failed["device"]) == ("lookup_table_v2", 1)
     with pytest.raises(ValueError, match="no step was completed\nStep 0 failed on device 1"):
         viz.analyse(two)
 

@@ -69,6 +69,7 @@ class OverlayData(TypedDict, total=False):
     replay: ReplayData
     rounds: Mapping[str, RoundsData]  # by node, or node and position in its body: "7", "7.3"
     critical: Sequence[int]  # node ids of the critical path, in order
+    failed: Mapping[str, str]  # by node id, what is said of its failure
 
 
 class GraphData(TypedDict):

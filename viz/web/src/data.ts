@@ -103,6 +103,7 @@ export interface OverlayData {
   replay?: ReplayData;
   rounds?: Record<string, RoundsData>; // by node, or node and position in its body: "7", "7.3"
   critical?: number[];
+  failed?: Record<string, string>; // by node id, what is said of its failure
 }
 
 interface Base {

@@ -223,6 +223,8 @@ function measured(model: GraphModel, members: number[]): [string, Child][] {
   if (decides !== null)
     facts.push(["effect", decides ? `decides ${seconds(decides)} of the step` : "none"]);
   if (members.some((member) => model.critical.has(member))) facts.push(["critical path", "yes"]);
+  const failures = members.map((member) => model.failed.get(member));
+  for (const text of failures) if (text) facts.push(["failed", text]);
   return facts;
 }
 

@@ -1,6 +1,7 @@
 // How boxes and links look: what is selected, found, critical, coloured, or at its moment.
 
 import type { Stage } from "../play/stage";
+import { SIGNS, roleFill, roleLine } from "../theme";
 import type { Colouring } from "./colouring";
 import type { Visible } from "./fold";
 import type { Layout } from "./layout";
@@ -53,6 +54,7 @@ export class Looks {
     if (!box) return null;
     const look = plainLook(box);
     this.colouring.apply(look, number);
+    if (this.model.failed.size && this.hasFailed(number)) fail(look);
     if (this.hits) look.dim = !this.hits.has(number);
     else if (this.selected >= 0) look.dim = number !== this.selected && !this.near.has(number);
     if (this.hits?.has(number)) look.strong = "marked";
@@ -65,6 +67,10 @@ export class Looks {
     }
     this.stage?.apply(look, number);
     return look;
+  }
+
+  private hasFailed(number: number): boolean {
+    return (this.shown.members[number] ?? []).some((member) => this.model.failed.has(member));
   }
 
   link(link: number, layout: Layout): ReturnType<Scene["linkState"]> {
@@ -85,4 +91,12 @@ export class Looks {
   private isCritical(link: number): boolean {
     return (this.shown.linkEdges[link] ?? []).some((edge) => this.model.criticalEdges.has(edge));
   }
+}
+
+/** What failed is red, whatever colours mean. */
+function fail(look: Look): void {
+  look.fill = roleFill("failure");
+  look.line = roleLine("failure");
+  look.sign = SIGNS.failure ?? "";
+  look.strong = "critical";
 }

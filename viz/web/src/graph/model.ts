@@ -18,6 +18,7 @@ export class GraphModel {
   readonly outgoing: number[][];
   readonly overlay: OverlayData;
   readonly critical: Set<number>;
+  readonly failed = new Map<number, string>();
   /** Of every node of the critical path, the edge from the last node before it. */
   readonly criticalEdges = new Set<number>();
   /** Innermost group of every node, -1 for none. */
@@ -42,6 +43,8 @@ export class GraphModel {
       for (const id of group.nodes) this.groupOf[this.position(id)] = number;
     });
     this.critical = new Set(this.overlay.critical?.map((id) => this.position(id)));
+    for (const [id, text] of Object.entries(this.overlay.failed ?? {}))
+      this.failed.set(this.position(Number(id)), text);
     this.connect();
     this.followCritical();
   }
