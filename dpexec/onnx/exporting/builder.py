@@ -153,6 +153,14 @@ class Builder:
         found: Value = self.Cast(x, to=onnx_type(dtype))
         return found
 
+    def before_cast(self, x: Value) -> Value:
+        """The value that a cast made ``x`` of, which has the same shape.
+
+        onnxruntime 1.32 loses a ``Not`` whose cast tells the shape of what its ``Where`` selects.
+        """
+        made = next((node for node in reversed(self.nodes) if x in node.output), None)
+        return made.input[0] if made is not None and made.op_type == "Cast" else x
+
     def size(self, x: Any, axis: int) -> Value:
         """The size of a dimension, as a vector with one element."""
         found: Value = self.Gather(self.Shape(x), self.ints(axis))

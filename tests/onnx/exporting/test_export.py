@@ -260,3 +260,17 @@ def test_products_of_several_open_sizes(tmp_path):
     feed = {"x": np.ones([2, 3, 4], np.float32), "y": np.ones([4, 5], np.float32)}
     [found] = onnxruntime.InferenceSession(path).run(None, feed)
     assert np.array_equal(found, np.full([2, 3, 5], 4.0))
+
+
+def test_the_shape_of_what_is_negated_and_selected_by(tmp_path):
+    """onnxruntime's optimizer loses a ``Not`` if a cast of it tells the shape of the choices."""
+    mask = fluid.data("mask", [None, 2], "bool")
+    other = layers.logical_not(mask)
+    ones = layers.fill_constant(layers.shape(layers.cast(other, "float32")), "float32", 1.0)
+    block = fluid.default_main_program().global_block()
+    made = block.create_var(name="made", dtype="float32")
+    inputs = {"Condition": other, "X": ones, "Y": layers.scale(ones, 2.0)}
+    block.append_op(type="where", inputs=inputs, outputs={"Out": made})
+    model = export(fluid.default_main_program(), tmp_path / "m.onnx", ["mask"], [made])
+    found = run(model, {"mask": np.array([[True, False]])}, optimized=True)
+    assert found["made"].tolist() == [[2, 1]]

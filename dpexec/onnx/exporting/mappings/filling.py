@@ -105,7 +105,8 @@ def eye(c: Call) -> None:
 @exports("shape")
 def shape(c: Call) -> None:
     """``Shape``."""
-    c.set("Out", c.g.cast(c.g.Shape(c["Input"]), c.dtype("Out")), lengths=())
+    whole = c.g.Shape(c.g.before_cast(c["Input"]))
+    c.set("Out", c.g.cast(whole, c.dtype("Out")), lengths=())
 
 
 @exports("size")
