@@ -226,6 +226,15 @@ def test_activations_with_negative_arguments_take_one_branch():
     np.testing.assert_array_equal(found[2], [-0.25, 0.25, 2.0])  # Paddle: [-0.5, 0.5, 2.0]
 
 
+def test_one_hot_refuses_several_columns():
+    numbers = layers.data("numbers", [1], dtype="int64")  # which does not restrict the feed
+    out = layers.one_hot(numbers, 9)
+    feed = {"numbers": np.array([[1, 2], [3, 4]])}
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"X int64\[2, 2\] must be 1") as error:
+        fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
+    assert "out = layers.one_hot(numbers, 9)" in str(error.value)
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_first_size_of_crop_may_be_all_rows(whole):
     x = fluid.data("x", [None, 3])
