@@ -327,7 +327,7 @@ def _split(
         if length < active if rows is None else length != sum(rows):
             raise EnforceNotMet(
                 f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
-                f"{active} devices: other fed Variables have {samples} samples"
+                f"{active} devices: other fed Variables have {samples} samples, and it has {length}"
             )
         first = 0
         counts = even_rows(length, active) if rows is None and length != samples else shares

@@ -85,7 +85,7 @@ def test_devices_count_alike_if_the_variables_of_a_list_disagree(block):
         (
             {"x": batch(4)["x"], "y": np.ones((1, 1), "int64")},
             EnforceNotMet,
-            "'y'.*cannot be split",
+            "'y'.*cannot be split over 2 devices: .* have 4 samples, and it has 1",
         ),
         ({"lr": np.ones(0, "float32")}, EnforceNotMet, "'lr' is persistable"),
     ],
