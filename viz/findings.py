@@ -130,8 +130,8 @@ class Findings(View):
         return render(self.analysis, self.title, [*failed, *self._facts(), *self.notes])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the analysis as plain JSON values."""
-        return self.analysis.to_json()
+        """Return the analysis, and the steps that failed, as plain JSON values."""
+        return {**self.analysis.to_json(), "failures": [one.to_json() for one in self._failed]}
 
     def payload(self) -> TextData:
         """Return what the interactive page draws."""

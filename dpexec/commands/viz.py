@@ -244,7 +244,7 @@ class _TraceFigures:
         """Return the figures as plain JSON values."""
         devices = self.memory.devices if self.memory else ()
         return {
-            "analysis": self.findings.analysis.to_json(),
+            "analysis": self.findings.to_json(),
             "memory": [used.to_json() for used in devices],
             "table": self.table.to_json(),
         }

@@ -79,6 +79,8 @@ def test_no_figure_counts_a_failed_step():
     assert [step.number for step in schedule.failed] == [1, 4]
     found = viz.analyse(two)
     assert [step.step for step in found.analysis.steps] == [0, 2, 3]
+    told = [(one["step"], one["operator"], one["device"]) for one in found.to_json()["failures"]]
+    assert told == [(1, "lookup_table_v2", 1), (4, "lookup_table_v2", 1)]
     assert "failure" not in {row.role for row in viz.table(two).rows}
 
 

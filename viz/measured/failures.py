@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpexec.viz.measured.schedule import FAILURE, Schedule, Slice, Step
 from dpexec.viz.pages.units import counted
@@ -29,6 +30,18 @@ class Failure:
     piece: Slice
     text: str
     nodes: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        event = self.piece.event
+        return {
+            "step": self.step.number,
+            "operator": None if event.node is None else event.name,
+            "device": event.device,
+            "line": event.args.get("line"),
+            "text": self.text,
+            "nodes": list(self.nodes),
+        }
 
 
 def failures(schedule: Schedule) -> list[Failure]:
