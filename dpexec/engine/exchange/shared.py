@@ -28,7 +28,7 @@ import numpy as np
 from dpexec.engine.exchange.channels import LINE, Channel
 from dpexec.engine.exchange.wire import GangError, Tag, gone, silent
 
-__all__ = ["LEAST", "Borrower", "Bytes", "Lender", "Places", "mapped", "share_memory"]
+__all__ = ["LEAST", "Borrower", "Bytes", "Lender", "Places", "mapped", "new_memory", "share_memory"]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
@@ -77,10 +77,8 @@ def share_memory(
     """
     found: dict[int, Bytes] = {}
     if sizes[rank]:
-        fd = os.memfd_create("dpexec-gang", os.MFD_CLOEXEC)
+        fd, found[rank] = new_memory("dpexec-gang", sizes[rank])
         try:
-            os.posix_fallocate(fd, 0, sizes[rank])
-            found[rank] = mapped(fd, sizes[rank])
             for channel in channels.values():
                 _hand_over(channel, fd, tag)
         finally:
@@ -94,6 +92,33 @@ def share_memory(
             finally:
                 os.close(fd)
     return found
+
+
+def new_memory(name: str, size: int) -> tuple[int, Bytes]:
+    """Memory that other processes can share, and its descriptor, which the caller closes.
+
+    Args:
+        name: says in ``/proc`` what it is for.
+        size: in bytes.
+
+    Raises:
+        OSError: there is not enough memory, or the process may not have more.
+    """
+    try:
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            return fd, mapped(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+    except OSError as error:
+        what = f"process {os.getpid()} of {socket.gethostname()} gets no {size} bytes of memory"
+        raise OSError(
+            error.errno,
+            f"{what} to share with others of its host ({error.strerror}): free memory there, or "
+            "raise the limits of its processes (memory of the container, `ulimit -n`, `ulimit -f`)",
+        ) from error
 
 
 def mapped(fd: int, size: int) -> Bytes:
@@ -198,13 +223,8 @@ class Lender:
     def _open(self, number: int, least: int) -> int:
         """Make a room of at least some bytes; returns its descriptor."""
         size = max(_SMALLEST, 1 << (least - 1).bit_length())
-        room = os.memfd_create("dpexec-messages", os.MFD_CLOEXEC)
-        try:
-            os.posix_fallocate(room, 0, size)
-            self._rooms[number : number + 1] = [_Room(mapped(room, size))]
-        except BaseException:
-            os.close(room)
-            raise
+        room, memory = new_memory("dpexec-messages", size)
+        self._rooms[number : number + 1] = [_Room(memory)]
         return room
 
 

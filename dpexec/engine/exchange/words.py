@@ -10,7 +10,6 @@ the box or through the socket. So a receiver can spin for that word before it sl
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -18,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from dpexec.engine.exchange.channels import Channel
-from dpexec.engine.exchange.shared import Bytes, mapped
+from dpexec.engine.exchange.shared import Bytes, mapped, new_memory
 from dpexec.engine.exchange.wire import Tag, look_after
 from dpexec.engine.kernels.atomics import reached, read, write
 from dpexec.engine.kernels.located import address
@@ -128,14 +127,8 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self.descriptor = os.memfd_create("dpexec-mailbox", os.MFD_CLOEXEC)
-        """Of its memory, for the receiver; who sends it closes it."""
-        try:
-            os.posix_fallocate(self.descriptor, 0, _BOX)
-            memory = mapped(self.descriptor, _BOX)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
+        self.descriptor, memory = new_memory("dpexec-mailbox", _BOX)
+        """The first is of its memory, for the receiver; who sends it closes it."""
         self._memory, self._address = memory.data, address(memory)
         self._words = memory.data.cast("q")
         self._words[TAKEN] = -1  # not free before the receiver knows it

@@ -1,5 +1,6 @@
 """Direct connections to gang members: whole messages, errors, and reasons for a loss."""
 
+import errno
 import gc
 import os
 import socket
@@ -17,6 +18,7 @@ from dpexec.engine.exchange.channels import LENT, Channel
 from dpexec.engine.exchange.lines import Line, wait
 from dpexec.engine.exchange.messages import joined, parted
 from dpexec.engine.exchange.rendezvous import CLIENT, Visitor
+from dpexec.engine.exchange.shared import new_memory
 from dpexec.engine.exchange.wire import GangError, Sending, Tag, say_goodbye
 from tests.certificates import security_in
 from tests.engine.exchange.test_wire import SECRET, doors_of
@@ -271,3 +273,15 @@ def test_memory_that_was_not_shared_is_refused(lending):
     Sending(Tag(0, 0, "message 0"), [memoryview(place)], LENT).move(channel)
     with pytest.raises(GangError, match="in memory that it has not shared"):
         there.take(5.0)
+
+
+def test_memory_that_a_process_does_not_get_is_named_and_leaves_nothing(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match=r"4096 bytes of memory .*No space.* free memory") as caught:
+        new_memory("test", 4096)
+    assert caught.value.errno == errno.ENOSPC
+    assert len(os.listdir("/proc/self/fd")) == len(before)
