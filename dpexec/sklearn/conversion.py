@@ -13,6 +13,7 @@ from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, has_names
 
 __all__ = [
     "array_of",
+    "arrays_of",
     "inputs_of",
     "is_lazy",
     "meta_of",
@@ -62,6 +63,12 @@ def array_of(found: Any, like: Any = None) -> Any:
     array = np.asarray(found)
     require_rows([like.shape[0], len(array)])
     return da.from_array(array, chunks=(like.chunks[0], *array.shape[1:]))
+
+
+def arrays_of(X: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs by name as Dask arrays; those in memory are divided as the first that is lazy."""
+    like = next((array_of(value) for value in X.values() if is_dask_collection(value)), None)
+    return {name: array_of(value, like) for name, value in X.items()}
 
 
 def require_parts(arrays: Mapping[str, Any]) -> None:
@@ -165,7 +172,7 @@ def inputs_of(X: Any) -> dict[str, Any]:
         return {SOLE: _numbers(SOLE, rows_of(array), np.float32)}
     if names := {LABEL, WEIGHT} & X.keys():
         raise TypeError(f"{names.pop()!r} cannot be the name of an input")
-    arrays = {name: rows_of(array_of(value)) for name, value in X.items()}
+    arrays = {name: rows_of(array) for name, array in arrays_of(X).items()}
     return {
         name: _numbers(name, a, np.int64 if a.dtype.kind in "iub" else np.float32)
         for name, a in arrays.items()

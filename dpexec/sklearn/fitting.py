@@ -33,6 +33,7 @@ from dpexec.sklearn.inputs import (
     fed,
     has_names,
     inputs_of,
+    require_inputs,
     row_count,
     specs_of,
 )  # fmt: skip
@@ -339,6 +340,9 @@ class NetEstimator(BaseEstimator, ABC):
         Raises:
             ValueError: they are others, or in another order.
         """
+        if not first and (has_names(X) or [*self.network_.spec.inputs] != [SOLE]):
+            found = X if has_names(X) else {SOLE: X}
+            require_inputs(found, self.network_.spec.inputs, type(self).__name__)
         if has_names(X):
             return
         columns = conversion.meta_of(X)
@@ -382,9 +386,13 @@ class NetEstimator(BaseEstimator, ABC):
     def _found(self, X: Any) -> Array:
         """The net's predictions for samples."""
         check_is_fitted(self)
+        specs = self.network_.spec.inputs
         if has_names(X):
             inputs = inputs_of(X)
+            require_inputs(inputs, specs, type(self).__name__)
         else:
+            if [*specs] != [SOLE]:
+                require_inputs({SOLE: X}, specs, type(self).__name__)
             inputs = {SOLE: validate_data(
                 self, X, reset=False, accept_sparse="csr", dtype=np.float32, allow_nd=True
             )}  # fmt: skip

@@ -24,6 +24,7 @@ __all__ = [
     "fed",
     "has_names",
     "inputs_of",
+    "require_inputs",
     "row_count",
     "specs_of",
 ]
@@ -187,6 +188,32 @@ def _spec(value: Any, sparse: Sparse) -> InputSpec:
         return InputSpec((len(value.columns),), "float32")
     dtype = "int64" if np.dtype(value.dtype).kind in "iub" else "float32"
     return InputSpec(tuple(value.shape[1:]) or (1,), dtype)
+
+
+def require_inputs(found: Mapping[str, Any], specs: Mapping[str, InputSpec], kind: str) -> None:
+    """Check that samples have the inputs that a net was fitted to.
+
+    Args:
+        found: inputs by name.
+        specs: declarations of the net's inputs.
+        kind: the estimator's, for messages.
+
+    Raises:
+        ValueError: names or shapes differ.
+    """
+    if found.keys() != specs.keys():
+        raise ValueError(f"X has {_named(found)}, but {kind} was fitted to {_named(specs)}")
+    for name, spec in specs.items():
+        shape = tuple(getattr(found[name], "shape", ())[1:]) or (1,)
+        if hasattr(found[name], "shape") and not spec.sequences and shape != spec.shape:
+            raise ValueError(
+                f"input {name!r} has samples of the shape {shape}, but {kind} was fitted to "
+                f"{spec.shape}"
+            )
+
+
+def _named(inputs: Mapping[str, Any]) -> str:
+    return "no names of inputs" if list(inputs) == [SOLE] else f"the inputs {sorted(inputs)}"
 
 
 def fed(inputs: Mapping[str, Any], specs: Mapping[str, InputSpec], rows: Rows) -> dict[str, Any]:

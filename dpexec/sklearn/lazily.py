@@ -15,7 +15,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.sklearn.conversion import array_of, require_rows, rows_of
+from dpexec.sklearn.conversion import array_of, arrays_of, require_rows, rows_of
 from dpexec.sklearn.inputs import LABEL, has_names
 
 __all__ = ["divided", "numbers_of", "predicted", "unique", "weighted_by_class", "weights"]
@@ -154,7 +154,8 @@ def predicted(estimator: Any, method: str, X: Any, dtype: np.dtype[Any], width: 
         ValueError: the collections of a dictionary have different partitions.
     """
     names = list(X) if has_names(X) else None
-    arrays = [rows_of(array_of(value)) for value in (X.values() if has_names(X) else [X])]
+    found = arrays_of(X).values() if has_names(X) else [array_of(X)]
+    arrays = [rows_of(array) for array in found]
     if len({array.numblocks[0] for array in arrays}) > 1:
         counts = dict(zip(names or [], (array.numblocks[0] for array in arrays), strict=True))
         raise ValueError(f"collections must have the same partitions, but they have {counts}")

@@ -258,12 +258,13 @@ class Network:
 
 
 class _Last(fluid.executor.FetchHandler):
-    """Keeps the mean loss of the latest step, which in the end is an epoch's last step."""
+    """Keeps the mean loss of the latest step with weights, in the end an epoch's last one."""
 
     loss = float("nan")
 
     def handler(self, res_dict: dict[str, np.ndarray[Any, Any]]) -> None:
-        self.loss = float(res_dict["total"].sum() / res_dict["counted"].sum())
+        if counted := float(res_dict["counted"].sum()):  # else all samples weigh nothing
+            self.loss = float(res_dict["total"].sum()) / counted
 
 
 def _called(net: Net, variables: Mapping[str, Any], outputs: int) -> Any:

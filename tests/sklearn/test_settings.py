@@ -138,3 +138,31 @@ def test_weights_of_classes_that_a_part_does_not_tell_are_refused():
             Classifier(class_weight={7: 5}).fit(X_, y)
         with pytest.raises(ValueError, match="Got 'even'"):
             Classifier(class_weight="even").fit(X_, y)
+
+
+def both(u, v, outputs):
+    return fluid.layers.fc([u, v], outputs)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_predictions_ask_for_the_inputs_of_the_fit(lazy):
+    rows = da.from_array(X, chunks=(50, 4)) if lazy else X
+    found = Classifier(both, epochs=1, random_state=0).fit({"u": rows, "v": X[:, :2]}, Y)
+    right = found.predict({"u": rows, "v": X[:, :2]})
+    assert right.shape == Y.shape
+    for wrong, problem in (
+        ({"u": rows}, r"X has the inputs \['u'\], but Classifier was fitted to .*'u', 'v'"),
+        ({"u": rows, "v": rows, "w": rows}, r"'u', 'v', 'w'"),
+        ({"u": rows, "v": rows}, r"input 'v' has samples of the shape \(4,\).*to \(2,\)"),
+        (rows, "no names of inputs"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            found.predict(wrong)
+
+
+def test_samples_at_the_end_may_weigh_nothing():
+    weight = np.repeat([1.0, 0.0], [100, 50])
+    rows = da.from_array(X, chunks=(50, 4))
+    found = Classifier(epochs=2, random_state=0, batch_size=25, shuffle=False)
+    losses = found.fit(rows, Y, sample_weight=weight).history.loss
+    assert np.isfinite(losses).all()
