@@ -75,6 +75,11 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(inputs(2), {"num_samples": 3, "seed": 3, "remove_accidental_hits": False}),
         Sample(custom, chosen, grad=("Logits",)),
         Sample(custom, {**chosen, "remove_accidental_hits": False}, grad=("Logits",)),
+        Sample(
+            {**custom, "CustomizedSamples": np.array([[4, 1, 4, 0, 1], [2, 3, 2, 2, 0], [5] * 5])},
+            chosen,
+            grad=(),
+        ),
     ]
 
 
@@ -125,11 +130,11 @@ def sample_logits(
 ) -> tuple[Any, ...]:
     """Scores of the true classes, then of drawn ones, less the logarithms of probabilities.
 
-    ``num_samples`` different classes are drawn for the whole batch, log-uniformly, or they are
-    given. 1e20 is subtracted from drawn classes that are true ones. The classes and their
-    probabilities are returned, too, and, as labels of the new scores, the positions of the true
-    classes. With a ``seed`` the classes are those of the real Paddle. Source: Paddle op
-    ``sample_logits``; Jean and others, 2015.
+    ``num_samples`` different classes are drawn for the whole batch, log-uniformly, or all classes
+    are given, the true ones first, whatever ``Labels`` holds. 1e20 is subtracted from drawn classes
+    that are true ones. The classes and their probabilities are returned, too, and, as labels of the
+    new scores, the positions of the true classes. With a ``seed`` the classes are those of the real
+    Paddle. Source: Paddle op ``sample_logits``; Jean and others, 2015.
 
     Raises:
         ValueError: there is no such class.
@@ -146,7 +151,7 @@ def sample_logits(
     check_rows(xp, samples, logits.shape[1], "CustomizedSamples")
     picked = xp.take_along_axis(logits, samples, axis=1)
     if remove_accidental_hits:
-        hits = (samples[:, true:, None] == labels[:, None]).any(axis=2)
+        hits = (samples[:, true:, None] == samples[:, None, :true]).any(axis=2)
         picked[:, true:] -= hits * logits.dtype.type(LOWEST)
     picked -= xp.log(probabilities)
     positions = xp.broadcast_to(xp.arange(true), labels.shape).astype(labels.dtype)
