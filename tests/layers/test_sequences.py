@@ -263,3 +263,13 @@ def test_dimensions_that_variables_give_one_by_one():
     wider, longer = layers.expand(x, [1, one]), layers.expand(x, [one, 1])
     found = run({"x": sequences([2, 1], width=2)}, reshaped, wider, longer)
     assert [each.lod() for each in found] == [[], [[0, 2, 3]], []]
+
+
+@pytest.mark.parametrize(("axis", "lengths"), [(0, [1, 2, 1, 2]), (1, [1, 2]), (-1, [1, 2])])
+def test_concatenation_along_an_axis_that_is_a_variable_keeps_sequences(axis, lengths):
+    x = fluid.data("x", [None, 2], lod_level=1)
+    out = fluid.layers.concat([x, x], axis=fluid.layers.fill_constant([1], "int32", axis))
+    data = fluid.create_lod_tensor(np.ones((3, 2), "float32"), [[1, 2]], fluid.CPUPlace())
+    exe = fluid.Executor(fluid.CPUPlace())
+    (found,) = exe.run(feed={"x": data}, fetch_list=[out], return_numpy=False)
+    assert found.recursive_sequence_lengths() == [lengths]

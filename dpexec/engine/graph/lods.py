@@ -293,9 +293,10 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
         if not spec.lod_level or roles.GRAD_SUFFIX in name:
             continue
         joins = op.definition.joins
-        if joins is None or not joins(op, spec.rank):
+        joined = False if joins is None else joins(op, spec.rank)
+        if joined is False:
             yield name, sources[0]
-        elif len(sources) == len(inputs):
+        elif joined and len(sources) == len(op.inputs[slots[0].name]):
             yield name, _joined(op, sources, name)
 
 

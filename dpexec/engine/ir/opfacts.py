@@ -139,7 +139,8 @@ class OpFacts:
             the number is unknown. A multiply-add counts as two operations.
         bytes: bytes read and written; by default the bytes of all inputs and outputs.
         joins: tells, of an operator and the rank of its result, whether the result has the
-            sequences of all inputs, one after another. None: it has those of the first input.
+            sequences of all variables of the first slot, one after another, or those of the first
+            input; None if only a run tells. Without it, the result has those of the first input.
         rows_by_run: whether only a run tells how many rows its result has, although its shape is
             declared.
         shapes_by_run: whether only a run tells the shapes of its results: those that are declared
@@ -195,7 +196,7 @@ class OpFacts:
     macs: Count | None = None
     flops: Count | None = None
     bytes: Count | None = None
-    joins: Callable[[Operator, int], bool] | None = None
+    joins: Callable[[Operator, int], bool | None] | None = None
     rows_by_run: bool = False
     shapes_by_run: bool = False
     grows: str = ""

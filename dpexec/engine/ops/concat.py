@@ -17,6 +17,7 @@ from dpexec.engine.ir.opdef import (
     op,
     require,
 )
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._joins import takes_few
 from dpexec.engine.ops._shapes import integer, product, require_axis, require_same_dtype
 
@@ -47,6 +48,17 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
     return first.replace(shape=tuple(shape), numbers=numbers)
 
 
+def _joins_rows(op: Operator, rank: int) -> bool | None:
+    """Whether rows are joined; None if the axis is a variable that only a run knows."""
+    axis = op.attr("axis")
+    for tensor in op.inputs.get("AxisTensor", ()):
+        (*others, maker) = [one for one in op.block.ops if tensor in one.output_arg_names] or [op]
+        if others or maker.type != "fill_constant" or maker.inputs.get("ValueTensor"):
+            return None
+        axis = int(maker.attr("value"))
+    return axis in (0, -rank)
+
+
 @op(
     "concat",
     inputs="X[] AxisTensor?",
@@ -62,7 +74,7 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
     makes_numbers=True,
     tells_numbers=True,
     grad_lod="flow",
-    joins=lambda op, rank: op.attr("axis") in (0, -rank),
+    joins=_joins_rows,
     quantized="inputs outputs",
     flops=0,
 )
