@@ -33,11 +33,18 @@ def _empty(*_: Any) -> np.ndarray[Any, Any]:
     return np.ndarray((0,), np.int8)
 
 
+def _no_bytes() -> bytes:
+    """What the second version of pickles calls for the elements of an array without any."""
+    return b""
+
+
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _of_bytes,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _latin1,
 }
+for _module in ("builtins", "__builtin__"):
+    _ALLOWED[_module, "bytes"] = _no_bytes
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     _ALLOWED[_module, "_reconstruct"] = _empty
     _ALLOWED[_module, "scalar"] = np.float32(0).__reduce__()[0]

@@ -11,6 +11,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.engine.formats import streams
+from dpexec.io.pickles import read_arrays, write_arrays
 from tests.engine.run import nets
 from tests.fixtures import programs, saved_cases
 
@@ -332,3 +333,12 @@ def test_a_checkpoint_that_is_not_there_is_named(line, tmp_path):
     ):
         with pytest.raises(FileNotFoundError, match=r"there is neither .*model\.pdparams nor"):
             load()
+
+
+def test_arrays_without_elements_are_read_again(tmp_path):
+    path = tmp_path / "empty.pdparams"
+    with open(path, "wb") as file:
+        write_arrays(file, {"none": np.zeros((0, 3), np.float32), "one": np.ones(1)})
+    found = read_arrays(path)
+    assert found["none"].shape == (0, 3) and found["none"].dtype == np.float32
+    assert found["one"] == [1]
