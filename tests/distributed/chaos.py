@@ -1,7 +1,7 @@
 """Train a small net in a storm of faults, and compare with undisturbed training.
 
 Usage: python -m tests.distributed.chaos [--steps N] [--kills N] [--others N] [--seed N]
-[--workers N] [--place "one host"|"many hosts"] [--mode allreduce|reduce]
+[--workers N] [--replicas N] [--place "one host"|"many hosts"] [--mode allreduce|reduce]
 [--collectives auto|gang|tasks]; without the last three, both places and modes are tried, with the
 default collectives. Hosts of its own need root.
 """
@@ -150,6 +150,7 @@ def run(
     storm: Storm,
     workers: int = 3,
     tell: Callable[[], object] = lambda: None,
+    replicas: int = 0,
 ) -> tuple[Run, Run]:
     """Train in a storm, and on threads; a new cluster goes on where a scheduler has ended.
 
@@ -158,8 +159,9 @@ def run(
         mode: a key of ``MODES``.
         collectives: of ``ExecutionStrategy``.
         storm: what happens meanwhile.
-        workers: of the cluster, and replicas.
+        workers: of the cluster.
         tell: called after each step in the storm.
+        replicas: how many; 0: one per worker.
 
     Returns:
         What both left behind.
@@ -179,14 +181,14 @@ def run(
                     contextlib.suppress(SchedulerLostError),
                     weather(place, workers, storm.chosen) as found,
                 ):
-                    how = MODES[mode], collectives, workers
+                    how = MODES[mode], collectives, replicas or workers
                     there = _go_on(found, folder, net, feeds, losses, storm, how, tell)
     finally:
         logger.removeHandler(heard)
     text = "\n".join(heard.texts)
     lost = [f for f in storm.faults if f.at_home and f.way in _TAKE_REPLICAS]
     assert not [fault for fault in lost if fault.victim not in text]
-    return there, train(net, feeds, workers)
+    return there, train(net, feeds, replicas or workers)
 
 
 def _go_on(
@@ -254,7 +256,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="of workers, in each training")
     parser.add_argument("--others", type=int, default=3, help="of every other fault")
     parser.add_argument("--seed", type=int, default=0, help="decides what happens when")
-    parser.add_argument("--workers", type=int, default=3, help="of the cluster, and replicas")
+    parser.add_argument("--workers", type=int, default=3, help="of the cluster")
+    parser.add_argument("--replicas", type=int, default=0, help="0: one per worker")
     parser.add_argument("--place", choices=PLACES, help="where workers are")
     parser.add_argument("--mode", choices=MODES, help="how gradients are aggregated")
     parser.add_argument("--collectives", default="auto", help="see ExecutionStrategy")
@@ -270,7 +273,7 @@ def main() -> None:
         storm = Storm(options.steps, options.kills, options.others, options.seed)
         began, what = time.monotonic(), f"{place}, {mode}, {options.collectives}"
         with tqdm(total=options.steps, desc=what, unit="step") as bar:
-            args = storm, options.workers, bar.update
+            args = storm, options.workers, bar.update, options.replicas
             there, alone = run(place, mode, options.collectives, *args)
         seconds = time.monotonic() - began
         assert_same_bits(there, alone)
