@@ -141,3 +141,12 @@ def test_diagonals_of_sums_of_products(equation):
     sizes = {n: [known[c] for c in t] for n, t in zip("xw", terms, strict=False)}
     feed = {n: normal(*({"n": 2}.get(s, s) for s in sizes[n])) for n in sizes}
     compare(model(nodes, sizes, {"y": FLOAT}), feed)
+
+
+def test_the_largest_elements_of_regions():
+    regions = np.array([[1, 0, 1, 4, 5], [0, 2, 0, 5, 3], [1, 3, 3, 3, 3]], np.float32)
+    node = helper.make_node(
+        "MaxRoiPool", ["x", "regions"], ["y"], pooled_shape=[2, 3], spatial_scale=0.5
+    )
+    sizes = {"x": ["n", 2, 6, 7], "regions": ["k", 5]}
+    compare(model([node], sizes, {"y": FLOAT}), {"x": normal(2, 2, 6, 7), "regions": regions})

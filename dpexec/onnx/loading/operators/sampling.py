@@ -1,4 +1,4 @@
-"""Parts of images at places that are computed: ``AffineGrid``, ``GridSample``, ``RoiAlign``."""
+"""Parts of images at places that are computed: ``AffineGrid``, ``GridSample``, ``RoiAlign`` ..."""
 
 from __future__ import annotations
 
@@ -218,6 +218,21 @@ def roi_align(node: Node) -> Any:
         pooled_height=node.attr("output_height", 1),
         pooled_width=node.attr("output_width", 1),
         sampling_ratio=node.attr("sampling_ratio", 0) or -1,
+        spatial_scale=float(node.attr("spatial_scale", 1.0)),
+    )
+
+
+@operator("MaxRoiPool")
+def max_roi_pool(node: Node) -> Any:
+    """The largest elements of parts of regions; these are sorted by their images, and back."""
+    regions, (height, width) = node.var(1), node.attr("pooled_shape")
+    return _by_image(
+        node,
+        "roi_pool",
+        node.slice(regions, 1, 1, 5),
+        node.squeeze(node.slice(regions, 1, 0, 1), [1]),
+        pooled_height=height,
+        pooled_width=width,
         spatial_scale=float(node.attr("spatial_scale", 1.0)),
     )
 
