@@ -84,6 +84,25 @@ def test_a_loop_fills_a_sequence():
     assert {"while", "write_to_array"} <= {op.type for b in program.blocks for op in b.ops}
 
 
+def test_the_number_of_rounds_may_be_a_scalar_of_a_dimension_that_is_open():
+    body = helper.make_graph(
+        [node("Add", ["before", "x"], ["after"]), node("Less", ["round", "end"], ["again"])],
+        "body",
+        [info("round", LONG, []), info("going", BOOL, []), info("before", FLOAT, ["n", 3])],
+        [info("again", BOOL, []), info("after", FLOAT, ["n", 3])],
+    )
+    nodes = [
+        node("Squeeze", ["many", "zero"], ["count"]),
+        node("Cast", ["count"], ["going"], to=BOOL),
+        node("Sub", ["count", "two"], ["end"]),
+        node("Loop", ["count", "going", "x"], ["y"], body=body),
+    ]
+    inputs = [info("x", FLOAT, ["n", 3]), info("many", LONG, ["k"])]
+    made = model(nodes, inputs, [info("y", FLOAT, ["n", 3])], [CONSTANTS[0], constant("two", 2)])
+    x = np.ones((2, 3), "float32")
+    same(made, *({"x": x, "many": np.array([many])} for many in (5, 1)))
+
+
 def test_gradients_flow_through_a_sequence():
     made = model(bags(), BAGS_IN, [info("y", FLOAT, ["m"])], CONSTANTS)
     program, _, fetches = load(made)

@@ -48,6 +48,11 @@ def _copy(node: Node, var: Variable, to: Variable | None = None) -> Variable:
     return found
 
 
+def _one(node: Node, scalar: Variable) -> Variable:
+    """A scalar as an array of one element: that it has one may be known in a run alone."""
+    return scalar if scalar.shape == (1,) else node.reshape(scalar, [1])
+
+
 @operator("Loop")
 def loop(node: Node) -> Any:
     """Written out if the number of rounds is known, else a ``while``."""
@@ -115,7 +120,7 @@ class _While:
         zero = node.number(0, VarType.INT64)
         self.counter = _copy(node, zero)
         first = node.optional(1)
-        self.kept = _copy(node, node.number(True, VarType.BOOL) if first is None else first)
+        self.kept = _copy(node, node.number(True, VarType.BOOL) if first is None else _one(node, first))
         self.limit = node.optional(0)
         self.start = [node.value(i) for i in range(2, len(node.inputs))]
         self.states = [self._state(i, value) for i, value in enumerate(self.start)]
@@ -176,7 +181,7 @@ class _While:
                 _copy(node, copied, state)
             elif copied is not state:
                 node.fail("its body returns another sequence than the one that it got")
-        _copy(node, variables[0], self.kept)
+        _copy(node, _one(node, variables[0]), self.kept)
         node.builder.add(
             "increment",
             {"X": self.counter},
@@ -204,7 +209,7 @@ class _While:
         node = self.node
         if self.limit is None:
             return _copy(node, self.kept, to)
-        limit = node.cast(self.limit, VarType.INT64)
+        limit = _one(node, node.cast(self.limit, VarType.INT64))
         more = node.binary("less_than", self.counter, limit)
         both = node.add("logical_and", {"X": more, "Y": self.kept})
         return _copy(node, both, to)
