@@ -120,7 +120,8 @@ class _While:
         zero = node.number(0, VarType.INT64)
         self.counter = _copy(node, zero)
         first = node.optional(1)
-        self.kept = _copy(node, node.number(True, VarType.BOOL) if first is None else _one(node, first))
+        first = node.number(True, VarType.BOOL) if first is None else first
+        self.kept = _copy(node, _one(node, first))
         self.limit = node.optional(0)
         self.start = [node.value(i) for i in range(2, len(node.inputs))]
         self.states = [self._state(i, value) for i, value in enumerate(self.start)]
