@@ -66,7 +66,7 @@ def test_two_recorders_keep_the_steps_they_saw():
     assert seen == [starts[2], starts[3], starts[5]]
 
 
-def test_a_step_that_fails_behind_its_code_is_not_kept(monkeypatch):
+def test_a_step_that_fails_behind_its_code_leaves_its_failure_alone(monkeypatch):
     training = Training()
     (feed,) = batches(1)
     for _ in range(3):
@@ -80,8 +80,10 @@ def test_a_step_that_fails_behind_its_code_is_not_kept(monkeypatch):
             training.step(feed)
     training.step(feed)
     trace = recorder.trace()
-    assert trace.steps == (0, 1)
-    for step in trace.steps:
+    assert trace.steps == (0, 1, 2)
+    (failed,) = (event for event in trace if event.step == 1)
+    assert failed.kind == "failure" and failed.args["text"] == "full"
+    for step in (0, 2):
         events = {event.name: event for event in trace if event.step == step}
         fed, fetched = events.pop("Feed"), events.pop("Fetch")
         assert fed.stop == min(event.start for event in events.values())
