@@ -15,7 +15,7 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
-from dpexec.engine.cluster.client.lifetime import topic_of
+from dpexec.engine.cluster.client.lifetime import _end, topic_of
 from dpexec.engine.core.errors import SchedulerLostError
 from tests.distributed.clusters import workers
 from tests.distributed.nets import NETS
@@ -96,15 +96,16 @@ def test_collected_engine_leaves_nothing(pair, collectives):
     gc.collect()
     until(lambda: all_held(pair) == NOTHING)
     until(lambda: mine not in plugins(pair))  # it goes when the workers have answered
-    assert not any(token in topic for topic in topics(pair))
-    pair.run_on_scheduler(unsubscribe_late, topic_of(token))
+    until(lambda: not any(token in topic for topic in topics(pair)))  # late messages make them anew
+    pair.run_on_scheduler(unsubscribe_late, token)
     until(lambda: not any(token in topic for topic in topics(pair)))
 
 
-def unsubscribe_late(topic, dask_scheduler):
+def unsubscribe_late(token, dask_scheduler):
     """As the client does over another connection than that on which it ends the run."""
-    dask_scheduler._broker.unsubscribe(topic, "a client")
-    assert topic in dask_scheduler._broker._topics
+    _end(token, dask_scheduler)
+    dask_scheduler._broker.unsubscribe(topic_of(token), "a client")
+    assert topic_of(token) in dask_scheduler._broker._topics
 
 
 @both_collectives

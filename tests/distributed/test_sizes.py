@@ -81,7 +81,7 @@ def test_batches_of_new_sizes_cost_little_around_the_step(pair):
     for feed in given[: len(SIZES)]:
         step(feed)
     found = min((calls_of(lambda f=f: step(f)) for f in given[len(SIZES) :]), key=len)
-    assert len(found) <= 340, Counter(found)  # 290 if members answer before the client sleeps
+    assert len(found) <= 350, Counter(found)  # 290 if members answer before the client sleeps
     cluster = compiled._engine._cluster
     assert max(cluster.client.run(singly, cluster.token).values()) <= 1
 
