@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 
 from dpexec.onnx.loader import load_with_padding
+from dpexec.onnx.loading.model import nodes_of
 
 __all__ = ["from_torch"]
 
@@ -142,19 +143,10 @@ def _rename(path: Path) -> None:
     kept = {tensor.name for tensor in model.graph.initializer}
     for tensor in model.graph.initializer:
         tensor.name = tensor.name.removeprefix("module.")
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         names = [name.removeprefix("module.") if name in kept else name for name in node.input]
         node.input[:] = names
     onnx.save(model, path)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of the graphs inside them."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
 
 
 def _padding(module: Any, parameters: Mapping[str, Any]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from onnx import inliner
 from dpexec.onnx.loading import mapping
 from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 
-__all__ = ["Inferred", "infer", "prepare", "read"]
+__all__ = ["Inferred", "infer", "nodes_of", "prepare", "read"]
 
 _OLDEST = 7
 _REQUIRED = onnx.defs.OpSchema.FormalParameterOption.Single
@@ -76,7 +76,7 @@ def read(source: Any) -> tuple[Any, str]:
 def _names(graph: Any) -> Iterator[Any]:
     """The names in a graph, and those in graphs inside its nodes."""
     yield from (each.name for each in (*graph.input, *graph.output, *graph.initializer))
-    for node in _nodes(graph):
+    for node in nodes_of(graph):
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
 
@@ -115,11 +115,11 @@ def prepare(model: Any, fixed: Collection[str] = ()) -> Any:
     _sort(model.graph)
     wanted = {
         (node.domain, node.op_type)
-        for node in _nodes(model.graph)
+        for node in nodes_of(model.graph)
         if mapping.find(node.domain, node.op_type) is None and _has_function(node, version)
     }
     if wanted:
-        for node in _nodes(model.graph):
+        for node in nodes_of(model.graph):
             if (node.domain, node.op_type) in wanted:
                 _fill_defaults(node, version)
         _declare_weights(model.graph)
@@ -145,7 +145,7 @@ def _agree(model: Any, version: int) -> None:
     for function in model.functions:
         for own in function.opset_import:
             if own.domain in ("", "ai.onnx") and own.version != version:
-                nodes = [n for n in _nodes(function) if n.domain in ("", "ai.onnx")]
+                nodes = [n for n in nodes_of(function) if n.domain in ("", "ai.onnx")]
                 if all(_since(n, own.version) == _since(n, version) for n in nodes):
                     own.version = version
 
@@ -217,7 +217,7 @@ def _require_inputs(model: Any) -> None:
         LoadError: a node has too few or too many inputs, too many outputs, or lacks an attribute.
     """
     versions = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain
         version = versions.get(domain, _OLDEST)
         if not onnx.defs.has(node.op_type, version, domain):
@@ -247,12 +247,12 @@ def _range(least: int, most: int) -> str:
 def _forget_unread(model: Any) -> None:
     """Take the names from further outputs that nobody reads: mappings need not make them."""
     read = {info.name for info in model.graph.output}
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         read.update(node.input)
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 read.update(info.name for info in inner.output)
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         for index, name in enumerate(node.output[1:], 1):
             if name not in read:
                 node.output[index] = ""
@@ -263,12 +263,13 @@ def _version(model: Any) -> int:
     return max(found, default=_OLDEST)
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
+def nodes_of(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of the graphs inside them."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
+                yield from nodes_of(inner)
 
 
 def _has_function(node: Any, version: int) -> bool:
@@ -307,7 +308,7 @@ def _require_mappings(model: Any, fixed: Collection[str]) -> None:
     """Refuse operators without a mapping, but those that may be computed while loading."""
     missing: dict[str, list[str]] = {}
     known = {tensor.name for tensor in model.graph.initializer} | {"", *fixed}
-    for node in _nodes(model.graph):
+    for node in nodes_of(model.graph):
         folds = node.op_type in ("Shape", "Size") or all(name in known for name in node.input)
         if folds and node.domain in ("", "ai.onnx"):
             known.update(node.output)

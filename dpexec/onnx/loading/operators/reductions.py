@@ -114,12 +114,17 @@ def arg_extreme(node: Node) -> Any:
     return node.result(made, rank == 1 and not keep)
 
 
+def _axis(node: Node) -> int:
+    """The axis of a cumulative operator, its second input."""
+    axes = node.constant(1, "axis")
+    assert axes is not None  # an input that ONNX requires; loading has checked that
+    return int(axes.reshape(-1)[0])
+
+
 @operator("CumSum")
 def cumulative_sum(node: Node) -> Any:
     """The axis is an input."""
-    axes = node.constant(1, "axis")
-    assert axes is not None
-    axis = int(axes.reshape(-1)[0])
+    axis = _axis(node)
     return node.add(
         "cumsum",
         {"X": node.var(0)},
@@ -132,9 +137,7 @@ def cumulative_sum(node: Node) -> Any:
 @operator("CumProd")
 def cumulative_product(node: Node) -> Any:
     """Products with elements 1, 2, 4, ... places before; the size of the axis must be known."""
-    axes = node.constant(1, "axis")
-    assert axes is not None
-    axis = range(node.value(0).rank)[int(axes.reshape(-1)[0])]
+    axis = range(node.value(0).rank)[_axis(node)]
     size, back = node.dims(0)[axis], bool(node.attr("reverse", 0))
     if not isinstance(size, int):
         node.fail("the size of its axis must be known when the model is loaded")
