@@ -301,3 +301,49 @@ def test_methods_of_pslib_say_what_to_do():
         made.set_feed_type("SlotRecordInMemoryDataFeed")
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         made.nothing()
+
+
+def sequences_read(name, layers, single, several):
+    """A number that depends on the sequences of dense slots of one and of two numbers a row."""
+    if name == "softmax":
+        return layers.sequence_softmax(layers.cast(single, "float32"))
+    if name == "reshape":
+        start = fluid.initializer.Constant(0.1)
+        rows = layers.embedding(single, [9, 3], param_attr=start)
+        return layers.sequence_reshape(rows, 1)
+    return layers.sequence_reverse(several)
+
+
+def fed_by_files(tmp_path, kind, name):
+    layers, lines = fluid.layers, "1 1 2 0.5 1.5\n1 0 2 2.5 3.5\n1 1 2 1 2\n"
+    (tmp_path / "part").write_text(lines)
+    single, several = fluid.data("single", [None, 1], "int64"), fluid.data("several", [None, 2])
+    total = layers.create_global_var([1], 0.0, "float32", persistable=True, name="total")
+    made = layers.reduce_sum(sequences_read(name, layers, single, several))
+    layers.assign(total * 10.0 + made, total)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    dataset = fluid.DatasetFactory().create_dataset(kind)
+    dataset.set_use_var([single, several])
+    dataset.set_batch_size(2)
+    dataset.set_filelist([str(tmp_path / "part")])
+    dataset.set_pipe_command("cat")
+    if kind == "InMemoryDataset":
+        dataset.load_into_memory()
+    executor.train_from_dataset(fluid.default_main_program(), dataset)
+    return fluid.global_scope().find_var("total").get_tensor().numpy().tolist()
+
+
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+@pytest.mark.parametrize(("name", "recorded"), [("softmax", 21.0), ("reshape", 6.3)])
+def test_rows_of_dense_slots_are_sequences_for_operators_that_read_them(
+    tmp_path, kind, name, recorded
+):
+    """Recorded from Paddle 1.8.5, which gives every dense slot offsets."""
+    assert fed_by_files(tmp_path, kind, name) == pytest.approx([recorded], rel=1e-6)
+
+
+def test_dense_slots_of_several_numbers_have_no_sequences(tmp_path):
+    """Paddle's offsets count their numbers, and lead beyond the rows."""
+    with pytest.raises(EnforceNotMet, match=r"X\(several\) holds no sequences"):
+        fed_by_files(tmp_path, "QueueDataset", "reverse")

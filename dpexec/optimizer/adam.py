@@ -77,8 +77,8 @@ class AdamOptimizer(Optimizer):
         self._states = (
             State("moment1", "Moment1", "Moment1Out"),
             State("moment2", "Moment2", "Moment2Out"),
-            State("beta1_pow_acc", "Beta1Pow", "Beta1PowOut", fill1, scalar=True),
-            State("beta2_pow_acc", "Beta2Pow", "Beta2PowOut", fill2, scalar=True),
+            State("beta1_pow_acc", "Beta1Pow", "Beta1PowOut", fill1, True, "cpu"),
+            State("beta2_pow_acc", "Beta2Pow", "Beta2PowOut", fill2, True, "cpu"),
         )
         self._attrs = {
             "epsilon": epsilon,
@@ -217,8 +217,8 @@ class LambOptimizer(Optimizer):
         self._states = (
             State("moment1", "Moment1", "Moment1Out"),
             State("moment2", "Moment2", "Moment2Out"),
-            State("beta1_pow_acc", "Beta1Pow", None, beta1, scalar=True),
-            State("beta2_pow_acc", "Beta2Pow", None, beta2, scalar=True),
+            State("beta1_pow_acc", "Beta1Pow", None, beta1, True, "cpu"),
+            State("beta2_pow_acc", "Beta2Pow", None, beta2, True, "cpu"),
         )
         self._attrs = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
 

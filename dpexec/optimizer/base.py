@@ -15,7 +15,7 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import see, similar
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.callsite import name_scope, warn
+from dpexec.engine.ir.callsite import name_scope, noted_device, warn
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program, default_main_program, program_guard
 from dpexec.engine.ir.undo import note
@@ -39,6 +39,7 @@ class State:
         output: output slot, None if the operator does not update it.
         fill: initial value.
         scalar: use shape ``(1,)`` instead of the parameter's shape.
+        device: the device noted on the operator that fills it; None for the parameter's.
     """
 
     name: str
@@ -46,6 +47,7 @@ class State:
     output: str | None
     fill: float = 0.0
     scalar: bool = False
+    device: str | None = None
 
 
 def require_given(optimizer: str, **arguments: Any) -> None:
@@ -134,6 +136,7 @@ class Optimizer:
         self._attrs: dict[str, Any] = {}
         self._accumulators: defaultdict[str, dict[str, Variable]] = defaultdict(dict)
         self._opti_name_list: list[str] = []
+        self._devices: dict[str, str] = {}
 
     # ---- what users call
 
@@ -298,12 +301,9 @@ class Optimizer:
     def _create_accumulators(self, block: Block, parameters: list[Any]) -> None:
         for param in parameters:
             for state in self._states:
+                shape, kind = ([1], VarType.LOD_TENSOR) if state.scalar else (None, None)
                 self._add_accumulator(
-                    state.name,
-                    param,
-                    fill_value=state.fill,
-                    shape=[1] if state.scalar else None,
-                    type=VarType.LOD_TENSOR if state.scalar else None,
+                    state.name, param, None, state.fill, shape, kind, state.device
                 )
 
     def _add_accumulator(
@@ -314,6 +314,7 @@ class Optimizer:
         fill_value: float = 0.0,
         shape: Iterable[int] | None = None,
         type: VarType | None = None,
+        device: str | None = None,
     ) -> Variable:
         """Create a persistable variable that belongs to a parameter.
 
@@ -332,7 +333,8 @@ class Optimizer:
             type=type or param.type,
             shape=list(param.shape if shape is None else shape),
         )
-        helper.set_variable_initializer(state, Constant(float(fill_value)))
+        with noted_device(self._devices.get(param.name) if device is None else device):
+            helper.set_variable_initializer(state, Constant(float(fill_value)))
         note(self._accumulators[kind].pop, param.name)
         note(self._opti_name_list.remove, state.name)
         self._accumulators[kind][param.name] = state
@@ -358,12 +360,14 @@ class Optimizer:
     def _create_optimization_pass(self, params_grads: list[ParamGrad]) -> list[Operator]:
         block = default_main_program()._gradient_block()
         start = len(block.ops)
+        self._devices = block.devices_of_inputs()
         self._create_accumulators(block, [p for p, _ in params_grads if p.trainable])
         self._create_global_learning_rate()
         for param, grad in params_grads:
             if grad is None:
                 continue
-            with block.program._optimized_guard([param, grad]), name_scope("optimizer"):
+            role = block.program._optimized_guard([param, grad])
+            with role, name_scope("optimizer"), noted_device(self._devices.get(param.name)):
                 if param.trainable:
                     self._append_optimize_op(block, (param, grad))
         self._finish_update(block, params_grads)

@@ -13,6 +13,7 @@ from dpexec.data_feed_desc import FeedDescription, SlotDescription
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.coming import hand_out
+from dpexec.engine.graph.lods import read_by_operators
 from dpexec.engine.ir.variable import Variable
 from dpexec.reading.multislot import Sample, Slot, feed_of, parse
 from dpexec.reading.piped_files import items_of_files, lines_of
@@ -66,6 +67,7 @@ class DatasetBase:
     def __init__(self) -> None:
         self._description = FeedDescription(name=self._feed)
         self._slots: list[Slot] = []
+        self._vars: list[Variable] = []
         self.filelist: list[str] = []
         self._listed = False
         self.thread_num = 1
@@ -106,6 +108,7 @@ class DatasetBase:
         """
         slots = [Slot.of(var) for var in var_list]
         self._slots += slots
+        self._vars += var_list
         self._description.slots += [SlotDescription.of(slot) for slot in slots]
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
@@ -140,11 +143,23 @@ class DatasetBase:
             ahead.close()
 
     def _batches(self, threads: int, drop_last: bool) -> Iterator[dict[str, LoDTensor]]:
-        samples = self._samples(threads)
+        samples, slots = self._samples(threads), self._fed_slots()
         size = self._description.batch_size or _DEFAULT_BATCH_SIZE
         while batch := list(itertools.islice(samples, size)):
             if len(batch) == size or not drop_last:
-                yield feed_of(batch, self._slots)
+                yield feed_of(batch, slots)
+
+    def _fed_slots(self) -> list[Slot]:
+        """The slots; dense ones of single numbers have sequences if an operator reads them.
+
+        Paddle gives every dense slot offsets, which count numbers. So they fit the rows, each
+        of which is a sequence, if rows are single numbers.
+        """
+        single = [v for v, s in zip(self._vars, self._slots, strict=True) if s.row == (1,)]
+        read: set[str] = set()
+        for program in {var.block.program for var in single if var.lod_level == 0}:
+            read |= read_by_operators(program, [v.name for v in single])
+        return [slot._replace(sequences=slot.dense and slot.name in read) for slot in self._slots]
 
     def _samples(self, threads: int) -> Iterator[Sample]:
         """What files hold."""

@@ -33,12 +33,14 @@ class Slot(NamedTuple):
         dtype: INT64 (in files: unsigned ids) or FP32.
         shape: shape of the variable; the first dimension counts rows.
         dense: True if a sample is one row; False if it is a sequence of numbers, each one row.
+        sequences: True if each row of a dense slot is fed as a sequence of its own.
     """
 
     name: str
     dtype: VarType
     shape: tuple[int, ...]
     dense: bool
+    sequences: bool = False
 
     @classmethod
     def of(cls, var: Variable) -> Slot:
@@ -59,10 +61,10 @@ class Slot(NamedTuple):
                 f"{var.name!r} has lod_level {var.lod_level}, but lines hold sequences of numbers: "
                 "lod_level 0 or 1"
             )
-        if any(dim < 0 for dim in slot.row) or not (slot.dense or math.prod(slot.row) == 1):
+        if slot.shape.count(-1) > 1 or not (slot.dense or math.prod(slot.row) == 1):
             rows = "known" if slot.dense else "1, for lines hold sequences of numbers"
             raise ValueError(
-                f"{var.name!r} has shape {slot.shape}: all dimensions but the first must be {rows}"
+                f"{var.name!r} has shape {slot.shape}: all dimensions but one must be {rows}"
             )
         return slot
 
@@ -107,7 +109,7 @@ def _count(token: list[str], slot: Slot) -> int:
         raise EnforceNotMet(
             f"slot {slot.name!r}: the number of ids can not be zero; pad it in the data generator"
         )
-    if slot.dense and count != math.prod(slot.row):
+    if slot.dense and -1 not in slot.row and count != math.prod(slot.row):
         raise EnforceNotMet(
             f"slot {slot.name!r} is dense and of shape {slot.shape}: a sample has "
             f"{math.prod(slot.row)} values, but the line says {count}"
@@ -151,7 +153,8 @@ def feed_of(samples: Sequence[Sample], slots: Sequence[Slot]) -> dict[str, LoDTe
 
 def _tensor(slot: Slot, column: Sequence[np.ndarray[Any, Any]]) -> LoDTensor:
     tensor = LoDTensor()
-    tensor.array = np.concatenate(column).reshape(-1, *slot.row)
-    if not slot.dense:
+    rows = slot.shape[0] if -1 in slot.row else -1
+    tensor.array = np.concatenate(column).reshape(rows, *slot.row)
+    if slot.sequences or not slot.dense:
         tensor.set_recursive_sequence_lengths([[len(values) for values in column]])
     return tensor

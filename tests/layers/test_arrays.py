@@ -134,3 +134,19 @@ def test_entries_are_joined_and_stacked_with_gradients():
     for join in (layers.concat, layers.stack):
         with pytest.raises(ValueError, match=f"{join.__name__} takes .*, but array_write_0.out is"):
             join([array, x])
+
+
+@pytest.mark.parametrize(("axis", "stack"), [(-1, False), (-1, True), (-4, True), (3, True)])
+def test_arrays_are_joined_along_axes_counted_from_the_end(axis, stack):
+    """Paddle leaves the sizes unset."""
+    x = fluid.data("x", [2, 3, 4])
+    array = layers.array_write(x, number(0))
+    layers.array_write(x * 2.0, number(1), array)
+    joined, sizes = run(
+        layers.tensor_array_to_tensor(array, axis, use_stack=stack), x=np.ones((2, 3, 4))
+    )
+    parts = [np.full((2, 3, 4), value, "float32") for value in (1, 2)]
+    expected = np.stack(parts, axis) if stack else np.concatenate(parts, axis)
+    np.testing.assert_array_equal(joined, expected)
+    size = (2, 3, 4, 1)[axis] if stack else 4  # of an entry at that place, as in Paddle
+    np.testing.assert_array_equal(sizes, [size, size])

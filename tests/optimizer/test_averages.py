@@ -69,3 +69,10 @@ def test_lookahead_refuses_wrong_arguments(options):
 def test_lookahead_needs_an_inner_optimizer():
     with pytest.raises(AssertionError, match="inner optimizer"):
         fluid.optimizer.LookaheadOptimizer(None)
+
+
+def test_clone_for_test_is_without_lookahead():
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
+    fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), k=2).minimize(loss)
+    test = fluid.default_main_program().clone(for_test=True)
+    assert [op.type for op in test.global_block().ops] == ["mul", "elementwise_add", "mean"]

@@ -11,7 +11,7 @@ from dpexec.engine.autodiff.recompute import chain_rule_with_checkpoints, seed_d
 from dpexec.engine.core import unique_name
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.callsite import CallSite
+from dpexec.engine.ir.callsite import noted_device
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.undo import note_attributes
@@ -115,13 +115,12 @@ def append_backward(
     block = program._gradient_block()
     wanted = _parameter_names(program, parameter_list)
     no_grad = _no_gradient(program, no_grad_set)
-    loss_op = _producer(loss)
     note_attributes(program, "_appending_grad_times")
     program._appending_grad_times += not inside.idx
     grad_of = GradientNames(block)
-    first = grad_of.seed(loss.name)
+    first, loss_op = grad_of.seed(loss.name), _producer(loss)
     scalar = loss.shape == (1,)
-    seeds = [_seed(loss, first, loss_op.callsite)] if scalar else _ones_like(loss, first)
+    seeds = [_seed(loss, first, loss_op)] if scalar else _ones_like(loss, first)
     path = relevant_ops(ops, {loss.name}, set(), no_grad)
     if kept:
         seed_dropouts(block, path)
@@ -240,11 +239,12 @@ def gradients(
     return [] if found is None else _as_list(found)
 
 
-def _seed(loss: Variable, grad: str, callsite: CallSite | None) -> PendingOp:
+def _seed(loss: Variable, grad: str, loss_op: Operator) -> PendingOp:
     """The operator that seeds the loss gradient; replication finds it by role, to scale it."""
     attrs = {"shape": [1], "value": 1.0, "dtype": loss.dtype, "force_cpu": False}
     attrs[roles.ROLE] = roles.BACKWARD | roles.LOSS
-    return PendingOp("fill_constant", {}, {"Out": [grad]}, attrs, callsite)
+    attrs[roles.DEVICE] = loss_op.attrs.get(roles.DEVICE, "")
+    return PendingOp("fill_constant", {}, {"Out": [grad]}, attrs, loss_op.callsite)
 
 
 def _ones_like(target: Variable, grad: str) -> list[PendingOp]:
@@ -257,6 +257,7 @@ def _ones_like(target: Variable, grad: str) -> list[PendingOp]:
     ]
 
 
+@noted_device(None)  # gradients have the device of their operators, sums of them none
 def append_gradients(
     block: Block,
     path: list[Operator],
@@ -286,9 +287,8 @@ def append_gradients(
         steps = chain_rule_with_checkpoints(path, checkpoints, have, no_grad, grad_of)
     else:
         steps = chain_rule(path, have, no_grad, grad_of)
-    steps = seeds + steps
-    given = {name for names in supplied.values() for name in names}
-    steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin, given)
+    steps = add_up(seeds + steps, supplied, grad_of.origin, block)
+    steps = fill_missing(steps, grad_of.origin, {n for names in supplied.values() for n in names})
     context: dict[str, Any] = dict(grad_of.origin)
     with block.program._backward_role_guard():
         bring_back(block, path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import LOD_SUFFIX, lod_name
@@ -24,7 +25,7 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 
-__all__ = ["Sequences", "with_offsets"]
+__all__ = ["Sequences", "read_by_operators", "with_offsets"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,25 @@ def with_offsets(program: Program) -> Sequences:
     if not _has_sequences(program):
         return Sequences(program)
     return _Rewriter(program.clone()).rewrite()
+
+
+def read_by_operators(program: Program, names: Iterable[str]) -> set[str]:
+    """The variables of whose sequences an operator would read the offsets, if they had some.
+
+    Args:
+        program: the program.
+        names: names of variables that are fed.
+    """
+    sources = {name: {name} for name in names}
+    found: set[str] = set()
+    ops = program.global_block().ops
+    for op in chain.from_iterable(outer.with_inner() for outer in ops):
+        read = [sources[name] for name in op.reads if name in sources]
+        if read and _lod_slots(op.definition.inputs):
+            found.update(*read)
+        for name in op.writes if read else ():
+            sources[name] = sources.get(name, set()).union(*read)
+    return found
 
 
 def _has_sequences(program: Program) -> bool:

@@ -228,6 +228,13 @@ class Block:
         self.program._changed()
         return op
 
+    def devices_of_inputs(self) -> dict[str, str]:
+        """The device that is noted on the first operator that reads a variable, by variable."""
+        found: dict[str, str] = {}
+        for op in reversed(self.ops):
+            found.update(dict.fromkeys(op.input_arg_names, op.attrs.get(roles.DEVICE, "")))
+        return found
+
     def _outer_names(self) -> tuple[list[str], list[str]]:
         """Outer variables that this body reads before writing them, and those it writes."""
         reads: dict[str, None] = {}

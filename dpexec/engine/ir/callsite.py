@@ -19,7 +19,7 @@ from types import FrameType
 
 from dpexec.engine.core.places import is_compiled_with_cuda
 
-__all__ = ["current_device", "current_name_scope", "device_guard", "name_scope"]
+__all__ = ["current_device", "current_name_scope", "device_guard", "name_scope", "noted_device"]
 
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
@@ -184,6 +184,13 @@ def device_guard(device: str | None = None) -> Iterator[None]:
             "device_guard('cpu') keeps nothing away from GPUs: every operator runs on the device "
             "of its replica"
         )
+    with noted_device(device):
+        yield
+
+
+@contextlib.contextmanager
+def noted_device(device: str | None) -> Iterator[None]:
+    """Note a device, as :func:`device_guard` does, on operators that nobody asked to place."""
     _devices.append(device or "")
     try:
         yield

@@ -190,6 +190,23 @@ def test_device_guard_is_noted_on_operators_and_on_their_gradients():
         pass
 
 
+def test_updates_and_states_note_the_device_of_the_first_operator_with_the_parameter():
+    """As Paddle 1.8.5; the seed of the gradient has the device of the loss."""
+    with fluid.device_guard("gpu"):
+        hidden = fluid.layers.fc(x(), 2)
+        loss = fluid.layers.mean(hidden + fluid.layers.relu(hidden))
+    with fluid.device_guard("cpu"):
+        fluid.optimizer.Adam(0.1).minimize(loss)
+    noted = {(op.type, op.attr("op_role"), op.attr("op_device")) for op in ops()}
+    assert {("fill_constant", 257, "gpu"), ("adam", 2, "gpu"), ("sum", 1, "")} < noted
+    assert {device for _, role, device in noted if role == 0} == {"gpu"}
+    states = fluid.default_startup_program().global_block().ops
+    filled = {op.output_arg_names[0]: op.attr("op_device") for op in states}
+    assert filled["fc_0.w_0_moment1_0"] == "gpu"
+    assert filled["fc_0.b_0_beta2_pow_acc_0"] == "cpu"
+    assert filled["learning_rate_0"] == "cpu"
+
+
 def test_a_comparison_that_python_takes_as_true_is_said():
     v = x(shape=(1,))
     with pytest.warns(UserWarning, match="tmp_1, the result of greater_than, as true, always"):
