@@ -191,7 +191,13 @@ def draw(
     """
     _one_of("fold", fold, ("auto", "none", *KINDS))
     _one_of("replicas", replicas, ("auto", "lanes", "one"))
-    data = as_graph(source)
+    return drawing(as_graph(source), title=title, fold=fold, replicas=replicas)
+
+
+def drawing(
+    data: GraphData, *, title: str | None = None, fold: str = "auto", replicas: str = "auto"
+) -> Drawing:
+    """Draw the content of a graph file that was checked; arguments as in `draw`."""
     diagram = from_graph(data, title)
     notes = diagram.notes
     same = twins(data)

@@ -80,10 +80,15 @@ class _PerStep:
 
     def typical(self, count: int) -> list[Typical | None]:
         """By operator, over the steps in which it ran; None if it never ran."""
-        return [
-            Typical.of(list(self._sums[node].values())) if node in self._sums else None
-            for node in range(count)
-        ]
+        found: list[Typical | None] = [None] * count
+        by_length: dict[int, list[int]] = {}
+        for node, steps in self._sums.items():
+            by_length.setdefault(len(steps), []).append(node)
+        for nodes in by_length.values():  # mostly all ran in all steps
+            rows = np.array([list(self._sums[node].values()) for node in nodes], np.float64)
+            for node, one in zip(nodes, Typical.of_rows(rows), strict=True):
+                found[node] = one
+        return found
 
 
 def _slack(schedule: Schedule, path: CriticalPath, position: dict[int, int]) -> list[float | None]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dpexec.viz.advising.failed_run import FailedRun
-from dpexec.viz.draw import draw
+from dpexec.viz.draw import drawing
 from dpexec.viz.findings import Findings
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.memory import Memory
 from dpexec.viz.overlay import overlay_of
-from dpexec.viz.pages.load import as_trace
+from dpexec.viz.pages.load import as_graph, as_trace
 from dpexec.viz.pages.page import page
 from dpexec.viz.pages.page_data import StackData
 from dpexec.viz.pages.stack import stacked
@@ -122,7 +122,9 @@ def report(
     views: list[View] = [first]
     layers = None
     if trace.graph is not None:
-        graph = draw(trace)
+        # Files were checked as they were read, and what an executor describes needs no check.
+        is_checked = not isinstance(source, Trace)
+        graph = drawing(dict(trace.graph) if is_checked else as_graph(trace))
         graph.overlay = overlay_of(schedule)
         layers = graph.groups
         views.append(graph)

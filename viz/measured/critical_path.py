@@ -147,11 +147,13 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     activities = activities_of(schedule, step)
     positions, links = path_links(activities)
     replay = Replay(activities)
+    turns, held = replay.turns.tolist(), replay.held.tolist()
     links = [
         link._replace(
-            turn=min(link.stop - link.start, float(replay.turns[at])),
-            held=min(link.delay, float(replay.held[at])),
+            turn=min(link.stop - link.start, turns[at]), held=min(link.delay, held[at])
         )
+        if turns[at] or held[at]  # few links, and a copy takes longer than finding them
+        else link
         for at, link in zip(positions, links, strict=True)
     ]
     slack: dict[int, float] = {}

@@ -9,6 +9,7 @@ at the same time are assumed to slow each other down as much as in the recording
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -110,11 +111,28 @@ class Replay:
         """The end of every activity; a column for each replay."""
         late = self.activities.delays if delays is None else delays
         stops = times + np.asarray(late, np.float64)[:, None]
-        for row, before in zip(stops, self._before, strict=True):
-            if not before:
-                row += self.start
-            elif len(before) == 1:
-                row += stops[before[0]]
-            else:
-                row += stops[before].max(axis=0)
+        for rows in self._chains:
+            before = self._before[rows[0]]
+            head = stops[rows[0]]
+            head += stops[before].max(axis=0) if before else self.start
+            if len(rows) > 1:
+                stops[rows] = np.add.accumulate(stops[rows], axis=0)
         return stops
+
+    @cached_property
+    def _chains(self) -> list[list[int]]:
+        """Activities in chains: all but the first of a chain wait only for the one before it.
+
+        Chains are in the order of their first activities. Of what these wait for, all is in chains
+        that begin earlier. Most steps are few chains, however many activities they have.
+        """
+        last: dict[int, list[int]] = {}
+        found = []
+        for at, before in enumerate(self._before):
+            chain = last.pop(before[0], None) if len(before) == 1 else None
+            if chain is None:
+                chain = []
+                found.append(chain)
+            chain.append(at)
+            last[at] = chain
+        return found

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclass(frozen=True, slots=True)
 class Typical:
@@ -28,9 +31,24 @@ class Typical:
         middle = _median(values)
         return cls(middle, _median([abs(value - middle) for value in values]))
 
+    @classmethod
+    def of_rows(cls, rows: npt.NDArray[np.float64]) -> list[Typical]:
+        """The same for every row of a table with one column at least."""
+        middle = _medians(rows)
+        spread = _medians(np.abs(rows - middle[:, None]))
+        return [cls(*pair) for pair in zip(middle.tolist(), spread.tolist(), strict=True)]
+
 
 def _median(values: Sequence[float]) -> float:
     """As `statistics.median`, which takes three times as long for the few values of a step."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _medians(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The median of every row."""
+    ordered = np.sort(rows, axis=1)
+    half = rows.shape[1] // 2
+    upper = ordered[:, half]
+    return upper if rows.shape[1] % 2 else (ordered[:, half - 1] + upper) / 2

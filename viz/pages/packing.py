@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import sub
+from operator import itemgetter, sub
 from typing import Any
 
 MARK = "@"
@@ -16,6 +16,7 @@ _LONG = 64  # elements; shorter lists are not packed
 _KEYS = 40  # the most keys of records that are packed
 _NUMBERS = {int, type(None)}
 _WORDS = {str, type(None)}
+_PLAIN = {str, int, float, bool, type(None)}
 
 
 def packed(value: Any) -> Any:
@@ -29,9 +30,9 @@ def packed(value: Any) -> Any:
         return {MARK: "same", "value": made} if MARK in value else made
     if not isinstance(value, (list, tuple)):
         return value
-    if len(value) < _LONG:
-        return [packed(inner) for inner in value]
     kinds = set(map(type, value))
+    if len(value) < _LONG:
+        return value if kinds <= _PLAIN else [packed(inner) for inner in value]
     if kinds <= _NUMBERS:
         return _numbers(value)
     if kinds <= _WORDS:
@@ -87,7 +88,7 @@ def _records(values: Sequence[dict[str, Any]]) -> Any:
     partial: dict[str, Any] = {}
     for key in keys:
         if len(shapes) == 1 or all(key in shape for shape in shapes):
-            columns[key] = packed([one[key] for one in values])
+            columns[key] = packed([*map(itemgetter(key), values)])
         else:
             at = [number for number, one in enumerate(values) if key in one]
             partial[key] = [packed(at), packed([values[number][key] for number in at])]

@@ -332,8 +332,8 @@ def allocations_of(lives: Iterable[Life], times: NodeTimes) -> Iterator[Allocati
     """
     if not times:
         return
-    first = min(begin for begin, _ in times.values())
-    last = max(end for _, end in times.values())
+    begins, ends = zip(*times.values(), strict=True)
+    first, last = min(begins), max(ends)
     for life in lives:
         if life.first is not None and life.first not in times:
             continue
