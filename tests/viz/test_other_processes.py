@@ -81,6 +81,24 @@ def test_work_that_ends_late_in_the_wait_is_what_was_waited_for():
     assert path.links[1].device == 1
 
 
+def test_work_that_begins_in_the_wait_is_what_was_waited_for():
+    """A worker that begins late is on the path, with its work; a forecast makes that longer."""
+    made = waiting(waited=3.5)
+    late = [
+        event(e.name, e.kind, 1, e.key, e.start + 3.4, e.stop + 3.4, e.thread, e.node, e.step)
+        if e.key == "forward_backward_dev1-1"
+        else e
+        for e in made.events
+    ]
+    found = analyse(trace(late, two_replicas(), num_threads=2))
+    path = found.analysis.path
+    assert path.parts["straggler"] == 0 and path.parts["communication"] == pytest.approx(0.5)
+    assert [(link.name, link.device) for link in path.links[:2]] == [("mul", 1), ("mul_grad", 1)]
+    assert path.links[0].delay == pytest.approx(3.4)
+    assert found.what_if("mul", 0.5) == pytest.approx(path.seconds + 1)
+    assert found.what_if("mul", float("inf")) == pytest.approx(path.seconds - 1)
+
+
 def test_time_in_which_others_have_not_begun_a_step_is_not_the_scripts():
     """Of 3 seconds between steps, 2 are waits for others."""
     made = waiting(3, waited=3.5)

@@ -67,9 +67,13 @@ class Activities:
         self.thread = self._threads()
         self.needs: list[list[int]] = [[] for _ in self.all]
         for earlier, later in self._tasks() if runs.is_ordered else self._data():
-            if earlier < later:  # not certain with the clocks of several machines
+            if earlier < later or self.all[later].waits_for is not None:
                 self.needs[later].append(earlier)
         self._pass_waits()
+        # Not certain with the clocks of several machines, nor of what begins during a wait.
+        for position, needed in enumerate(self.needs):
+            if needed and max(needed) >= position:
+                self.needs[position] = [at for at in needed if at < position]
 
     def is_first(self, position: int) -> bool:
         """Whether it is the first activity of a task."""

@@ -119,10 +119,10 @@ class Group:
 
         Args:
             nanoseconds: the time until something came of the slowest member.
-            last: rank of that member; None if the wait was short.
+            last: rank of that member; None if all were there already.
 
         Returns:
-            The time, the rank, and the first replica of that member; empty if the wait was short.
+            The time, the rank, and the first replica of that member; empty without a wait.
         """
         return {} if last is None else {"waited": nanoseconds, **self.whom(last)}
 

@@ -160,12 +160,18 @@ def reached(words: int, number: int, turn: int, patience: int) -> int:
         number: how many words there are.
         turn: the number that each word must reach.
         patience: the most turns of spinning.
+
+    Returns:
+        0 if the words did not reach it, 1 if all had reached it before; otherwise 2 more than the
+        position of the word that came last.
     """
     there = idle = 0
+    last = -1
     while there < 2 * number and idle < patience:
         if load(count(words, there % number)) >= turn:
             there += 1
         else:
+            last = there % number
             there = 0
             idle = wait_politely(idle)
-    return 1 if there == 2 * number else 0
+    return 2 + last if there == 2 * number else 0
