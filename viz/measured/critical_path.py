@@ -149,9 +149,7 @@ def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
     replay = Replay(activities)
     turns, held = replay.turns.tolist(), replay.held.tolist()
     links = [
-        link._replace(
-            turn=min(link.stop - link.start, turns[at]), held=min(link.delay, held[at])
-        )
+        link._replace(turn=min(link.stop - link.start, turns[at]), held=min(link.delay, held[at]))
         if turns[at] or held[at]  # few links, and a copy takes longer than finding them
         else link
         for at, link in zip(positions, links, strict=True)

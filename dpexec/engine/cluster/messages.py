@@ -102,6 +102,7 @@ class Noted:
         transfers: values that came from other workers.
         moved: the bytes that collectives moved, by id of the node.
         processors: for how long the worker's threads worked, and waited for a processor, so far.
+        unfinished: by number, when tasks of a failed step began and broke off, and the thread.
     """
 
     worker: str
@@ -110,6 +111,7 @@ class Noted:
     transfers: Sequence[Around]
     moved: Moved = field(default_factory=dict)
     processors: tuple[int, int] = (0, 0)
+    unfinished: Mapping[int, Ran] = field(default_factory=dict)
 
 
 class GangStep(NamedTuple):

@@ -192,7 +192,7 @@ class Engine:
         try:
             return self.feeding.batches(program, feed)
         except BaseException as error:
-            note_failure(self.runner, self.observers, error, feeding=True)
+            note_failure(self._cluster or self.runner, self.observers, error, feeding=True)
             raise
 
     @functools.cached_property
@@ -233,7 +233,7 @@ class Engine:
                     return self._run(batches, tuple(fetch), merged, {}, wait)
                 return self._run_sequences(batches, fetch, merged, wait)
         except BaseException as error:
-            note_failure(self.runner, self.observers, error, began)
+            note_failure(self._cluster or self.runner, self.observers, error, began)
             if not isinstance(error, EnforceNotMet):
                 raise  # else the message says everything, the frames it passed nothing
             raise error.with_traceback(None) from mistake_behind(error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from dpexec.engine.compile.bindings.failed_steps import FailedStep, failure_of
 from dpexec.engine.core.errors import EnforceNotMet, EOFException, mistake_behind
-from dpexec.engine.run.step_runner import StepRunner
 from dpexec.engine.trace.live import Observers
 from dpexec.engine.trace.recorder import Recorder
 
@@ -19,8 +19,21 @@ _MADE_BY = "  made by "
 _LONGEST = 2000  # characters of a text
 
 
+class Begun(Protocol):
+    """The recording of a step that has begun."""
+
+    def broken_off(self, error: BaseException, facts: Mapping[str, Any]) -> FailedStep:
+        """The notes of the step, which has failed."""
+
+
+class Runner(Protocol):
+    """What made the steps: it has the recording of a step until that ends, also if it failed."""
+
+    begun: Any
+
+
 def note_failure(
-    runner: StepRunner,
+    runner: Runner,
     observers: Observers,
     error: BaseException,
     began: int = 0,
@@ -35,7 +48,8 @@ def note_failure(
         began: when the run began, in nanoseconds; 0: just now.
         feeding: whether the feeds were made.
     """
-    begun, runner.begun = runner.begun, None
+    begun: Begun | None = runner.begun
+    runner.begun = None
     recorders = [each for each in observers.recorders if isinstance(each, Recorder)]
     if not recorders or isinstance(error, EOFException):
         return

@@ -67,8 +67,8 @@ def wait_for(
     last = None
     addresses = np.array([*words], np.int64)
     began = time.perf_counter()
-    # A yield counts as few turns, however long others have the core: so that spinning ends soon says
-    # nothing about how long it took.
+    # A yield counts as few turns, however long others have the core: that spinning ends soon does
+    # not mean that it was short.
     while not (found := reached(addresses.ctypes.data, len(addresses), turn, _PATIENCE)):
         look_after(channels, lambda: lacking(words, turn), began, limit, tag)
         last = next(iter(lacking(words, turn)), last)

@@ -70,6 +70,7 @@ class ClusterRunner:
 
     Attributes:
         fetched: the fetched values of the latest step, per device.
+        begun: the recording of a step until it ends; also if it failed.
 
     Raises:
         ClusterError: the cluster has no workers, or the client is closed.
@@ -103,6 +104,7 @@ class ClusterRunner:
         self._usual = UsualRuns(self._runner, *parts)
         self.fetched: Sequence[Mapping[str, Any]] = []
         self._open: OpenRun | None = None
+        self.begun: ClusterRecording | None = None
         take = weakref.WeakMethod(self._take)
         self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
         self.processors = WorkerSamples()
@@ -114,9 +116,11 @@ class ClusterRunner:
         return self.group.homes.address
 
     def _recording(self, binding: Binding) -> ClusterRecording:
-        """Takes the notes of workers about a binding's steps."""
+        """Takes the notes of workers about a step of a binding, which begins."""
         if binding not in self._recordings:
-            self._recordings[binding] = ClusterRecording(binding, self.processors)
+            homes = [home_of(binding.plan, task.id) for task in binding.plan.tasks]
+            self._recordings[binding] = ClusterRecording(binding, homes, self.processors)
+        self._recordings[binding].begin()
         return self._recordings[binding]
 
     def close(self) -> None:
@@ -260,9 +264,7 @@ class ClusterRunner:
         recorders: Sequence[Keeper],
     ) -> list[Any]:
         """Make some steps together; completed ones count even if a later one fails."""
-        recording = self._recording(steps[0][0]) if recorders else None
-        if recording is not None:
-            recording.begin()
+        self.begun = recording = self._recording(steps[0][0]) if recorders else None
         shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
         made, done = self._made(steps, shards, recording)
         self._runs.number += done
@@ -274,6 +276,7 @@ class ClusterRunner:
         results = collect(made.fetched, plan.fetch, plan.active, merged)
         if recording is not None:
             recording.end(recorders)
+        self.begun = None
         return results
 
     def _made(
@@ -340,9 +343,8 @@ class ClusterRunner:
         if made.error is not None and made.lost:
             raise WorkerLostError(str(made.error), made.missing) from made.error
         if made.done:
-            number = numbers[made.done - 1]
-            self.group.keep(number)
-            self.group.complete = number
+            self.group.keep(numbers[made.done - 1])
+            self.group.complete = numbers[made.done - 1]
         if made.error is not None:
             self._recovery.give_up()
             return made
@@ -362,7 +364,6 @@ class ClusterRunner:
         if recording is not None or not self._runner.tells:  # recording asks workers about it
             news = self._told.tell(news)
         wanted = requests(steps, news.keys, shards)
-        plan = wanted[-1].binding.plan
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, wanted[0].key)
             recording.connect(self._contact, self.group.homes.workers, marks)
@@ -370,9 +371,8 @@ class ClusterRunner:
         sent = time.perf_counter_ns()
         made = self._runner.run(wanted, numbers[0], recording is not None, news)
         made = self._noted(made, numbers, news)
-        if recording is not None and made.error is None:
-            homes = [home_of(plan, task.id) for task in plan.tasks]
-            recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
+        if recording is not None:
+            recording.take(sent, self.address, made.noted)
         return made
 
     # ---- what comes before a step, and around it

@@ -171,6 +171,7 @@ class Seat:
         except BaseException as error:
             self.groups.fail(error, part.task_name)
             outcome.error = copy_to_send(error)
+            outcome.noted = None if self._steps is None else self._steps.broken_off()
             self.leave(last_words(part.me.name, self.step, error))
         finally:
             self._busy.release()

@@ -110,6 +110,11 @@ class GangSteps:
         noted = None if noting is None else noting.noted
         return {device: fetched[device] for device in self._mine if last}, noted
 
+    def broken_off(self) -> Noted | None:
+        """The notes of the recorded step that failed; None if none had begun to work."""
+        begun, self._by_task.begun = self._by_task.begun, None
+        return None if begun is None or not begun.noted[-1] else noted_on_worker(begun)
+
     def _bind(self, step: GangStep) -> BoundPlan:
         """The bound plan of a step."""
         replicas, number = self._replicas, step.binding

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpexec.engine.cluster.messages import Noted
+from dpexec.engine.compile.bindings.failed_steps import FailedStep, OpenTask, failure_of
 from dpexec.engine.compile.bindings.memory_use import Life, lives
 from dpexec.engine.compile.bindings.recording import Recording
 from dpexec.engine.compile.bindings.records import (
@@ -23,6 +24,7 @@ from dpexec.engine.compile.bindings.records import (
     NodeTimes,
     NoteLayout,
     StepRecord,
+    TaskSpans,
     allocations_of,
 )
 from dpexec.engine.compile.plans.partition import Task
@@ -54,8 +56,10 @@ def noted_on_worker(recording: Recording) -> Noted:
     stamps, ran, _, around = recording.noted
     began = around[0][2]
     transfers = list(_transfers(worker, began))
-    moved, name = recording.moved, str(worker.name)
-    return Noted(name, stamps, list(ran), transfers, moved, samples.sums())
+    moved, name, open_tasks = recording.moved, str(worker.name), {}
+    if None in ran:  # and it may be that other workers run the task
+        open_tasks = recording.unfinished(time.perf_counter_ns())
+    return Noted(name, stamps, list(ran), transfers, moved, samples.sums(), open_tasks)
 
 
 def _transfers(worker: Any, began: float) -> Iterator[Around]:
@@ -79,6 +83,7 @@ class ClusterRecording:
 
     Args:
         binding: the plan with its specs.
+        homes: the device on whose worker each task runs.
         processors: keeps for how long workers waited for processors.
 
     Attributes:
@@ -87,8 +92,8 @@ class ClusterRecording:
         behind: seconds to add to each worker's clock.
     """
 
-    def __init__(self, binding: Binding, processors: WorkerSamples) -> None:
-        self.binding, self.processors = binding, processors
+    def __init__(self, binding: Binding, homes: Sequence[int], processors: WorkerSamples) -> None:
+        self.binding, self.homes, self.processors = binding, homes, processors
         self.began = 0
         self.layout: NoteLayout | None = None
         self.behind: dict[str, float] = {}
@@ -101,7 +106,7 @@ class ClusterRecording:
 
     def begin(self) -> None:
         """Called when a step begins."""
-        self.began = time.perf_counter_ns()
+        self.began, self._noted = time.perf_counter_ns(), ()
 
     def connect(self, contact: Contact, homes: Homes, marks: Callable[[], Any]) -> None:
         """Ask workers about the meaning of their notes and about their clocks, if not done yet.
@@ -120,21 +125,20 @@ class ClusterRecording:
             self.layout = NoteLayout(self.binding.plan, self.binding.specs, found)
             self.behind |= _differences(contact, homes)
 
-    def take(
-        self, sent: int, homes: Sequence[int], addresses: Sequence[str], noted: Sequence[Noted]
-    ) -> None:
-        """Take the notes that came with the fetches.
+    def take(self, sent: int, addresses: Sequence[str], noted: Sequence[Noted | None]) -> None:
+        """Take the notes that came with the fetches, or with the error of a failed step.
 
         Args:
             sent: when the step had been sent to the workers.
-            homes: the device on whose worker each task ran.
             addresses: the address of each device's worker.
-            noted: for each device, the notes of its worker until the device was done.
+            noted: for each device, the notes of its worker until the device was done, or failed;
+                None or nothing if they are not known.
         """
         end = time.perf_counter_ns(), threading.get_ident()
-        self._noted = sent, homes, addresses, noted, *end
-        pairs = zip(addresses, noted, strict=True)
-        self.processors.add(end[0], {address: each.processors for address, each in pairs})
+        known = {at: each for at, each in enumerate(noted) if each is not None}
+        self._noted = sent, self.homes, addresses, known, *end
+        sums = {addresses[at]: each.processors for at, each in known.items()}
+        self.processors.add(end[0], sums)
 
     def end(self, recorders: Sequence[Keeper]) -> None:
         """Called when the step is over.
@@ -146,6 +150,16 @@ class ClusterRecording:
         notes = _ClusterNotes(self, self.layout, [self.began], *self._noted)
         for recorder in recorders:
             recorder.keep(notes)
+
+    def broken_off(self, error: BaseException, facts: Mapping[str, Any]) -> FailedStep:
+        """The notes of the step, which has failed; see :meth:`Recording.broken_off`."""
+        now, done, at = time.perf_counter_ns(), None, []
+        if self.layout is not None and self._noted and self._noted[3]:
+            notes = _ClusterNotes(self, self.layout, [self.began], *self._noted)
+            done, at = notes.record(0), notes.open_tasks()
+            done.is_complete = False
+        failure = failure_of(error, facts, self.began, now, at)
+        return FailedStep(self.binding, [self.began], failure, done)
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory, as far as it follows from shapes."""
@@ -168,7 +182,7 @@ class _ClusterNotes:
         sent: when it had been sent to the workers.
         homes: the device on whose worker each task ran.
         addresses: the address of each device's worker.
-        found: for each device, the notes of its worker until the device was done.
+        found: by device, the notes of its worker until the device was done.
         end: when the step ended.
         ident: the thread that waited for it.
     """
@@ -179,7 +193,7 @@ class _ClusterNotes:
     sent: int
     homes: Sequence[int]
     addresses: Sequence[str]
-    found: Sequence[Noted]
+    found: Mapping[int, Noted]
     end: int
     ident: int
     count: ClassVar[int] = 1
@@ -201,13 +215,13 @@ class _ClusterNotes:
 
     def record(self, row: int) -> _ClusterRecord:
         """What the step recorded; ``row`` is 0, as there is one step."""
-        parts = [self._part(device) for device in range(len(self.addresses))]
-        return _ClusterRecord(parts, (self.began[0], self.sent, self.end, self.ident))
+        parts = [self._part(device) for device in self.found]
+        return _ClusterRecord(self.layout, parts, (self.began[0], self.sent, self.end, self.ident))
 
     def tasks_ran(self, row: int) -> Iterator[tuple[Task, float, float]]:
         """When tasks ran, on the clock of the client, see :meth:`Notes.tasks_ran`."""
         tasks = self.binding.plan.tasks
-        for device, worker in enumerate(self.found):
+        for device, worker in self.found.items():
             shift = self.recording.behind[self.addresses[device]] / _NANO
             for task, ran, home in zip(tasks, worker.ran, self.homes, strict=True):
                 if home == device and ran is not None:
@@ -221,14 +235,7 @@ class _ClusterNotes:
         """
         worker, address = self.found[device], self.addresses[device]
         is_last = address not in self.addresses[device + 1 :]
-        ran = [
-            at
-            if home == device
-            or (is_last and task.is_collective and self.addresses[home] != address)
-            else None
-            for task, at, home in zip(self.binding.plan.tasks, worker.ran, self.homes, strict=True)
-        ]
-        tasks = partial(self.layout.tasks, worker.stamps, ran)
+        tasks = partial(self._tasks, device)
         received = worker.transfers if is_last else ()
         recording, shift = self.recording, self.recording.behind[address]
         name, moved = worker.worker, worker.moved
@@ -236,31 +243,73 @@ class _ClusterNotes:
             self.layout, recording.lives, tasks, (), received, name, shift, moved, device
         )
 
+    def _is_of(self, device: int, task: Task) -> bool:
+        """Whether a task is in the part of a device."""
+        home, address = self.homes[task.id], self.addresses[device]
+        is_last = address not in self.addresses[device + 1 :]
+        return home == device or (
+            is_last and task.is_collective and self.addresses[home] != address
+        )
+
+    def _tasks(self, device: int) -> Iterator[TaskSpans]:
+        """The tasks in the part of a device; of unfinished ones, what they had done."""
+        worker, tasks = self.found[device], self.binding.plan.tasks
+        pairs = zip(tasks, worker.ran, strict=True)
+        ran = [at if self._is_of(device, task) else None for task, at in pairs]
+        yield from self.layout.tasks(worker.stamps, ran)
+        for number, times in worker.unfinished.items():
+            if self._is_of(device, tasks[number]):
+                done, _ = self.layout.progress(number, worker.stamps, *times[:2])
+                yield tasks[number], times, done
+
+    def open_tasks(self) -> list[OpenTask]:
+        """The tasks that had not ended when the step failed; times are those of the client."""
+        found, tasks = [], self.binding.plan.tasks
+        for device, worker in self.found.items():
+            shift = self.recording.behind[self.addresses[device]] / _NANO
+            for number, (begun, now, thread) in worker.unfinished.items():
+                if self._is_of(device, tasks[number]):
+                    done, node = self.layout.progress(number, worker.stamps, begun, now)
+                    since = (done[-1][2] if done else begun) + shift
+                    name = _thread_name(worker.worker, thread)
+                    found.append(OpenTask(tasks[number], name, node, since, now + shift))
+        return found
+
+
+def _thread_name(worker: str | None, thread: int) -> str:
+    """The name of a worker's thread in rows: numbers of several workers may be equal."""
+    return f"{worker} {thread}"
+
 
 @dataclass(slots=True)
 class _ClusterRecord:
     """The record of a step on all workers.
 
     Args:
+        layout: the meaning of the notes.
         parts: the record of each device.
         times: when the step began, was sent, and ended; and the thread that waited.
+        is_complete: whether the step did not fail.
     """
 
+    layout: NoteLayout
     parts: list[StepRecord]
     times: tuple[float, int, int, int]
+    is_complete: bool = True
 
     def rows(self) -> Iterator[Row]:
         """The events; the fetch begins when the last worker is done."""
         began, sent, end, ident = (*(t * _NANO for t in self.times[:3]), self.times[3])
         rows = [
-            (*row[:6], f"{part.worker} {row[6]}", *row[7:])
+            (*row[:6], _thread_name(part.worker, row[6]), *row[7:])
             for part in self.parts
             for row in part.rows()
         ]
         done = max((row[5] for row in rows if row[1] == "task"), default=sent)
         yield ("Feed", "feed", None, "Feed", began, sent, ident, {}, None)
         yield from rows
-        yield ("Fetch", "fetch", None, "Fetch", min(done, end), end, ident, {}, None)
+        if self.is_complete:
+            yield ("Fetch", "fetch", None, "Fetch", min(done, end), end, ident, {}, None)
 
     def allocations(self) -> Iterator[Allocation]:
         """The allocations and releases of memory; a value of one worker may end on another."""

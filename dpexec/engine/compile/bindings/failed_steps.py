@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from dpexec.engine.compile.bindings.records import StepRecord
+from dpexec.engine.compile.bindings.records import NoteLayout
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.graph.describe import task_key
@@ -28,15 +28,31 @@ class OpenTask:
 
     Args:
         task: the task.
-        thread: the thread that ran it.
+        thread: the thread that ran it, as rows name it.
         node: the node that it was at; None if it was at its end.
         since: when that node began, in nanoseconds.
+        until: when the task broke off.
     """
 
     task: Task
-    thread: int
+    thread: Any
     node: OpNode | None
     since: float
+    until: float
+
+
+class Done(Protocol):
+    """What had run of a failed step."""
+
+    @property
+    def layout(self) -> NoteLayout:
+        """The meaning of its notes."""
+
+    def rows(self) -> Iterator[Row]:
+        """The events."""
+
+    def allocations(self) -> Iterator[Allocation]:
+        """The memory that was taken and given back."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +69,7 @@ class FailedStep:
     binding: Any
     began: list[float]
     failure: Row
-    done: StepRecord | None = None
+    done: Done | None = None
     count: ClassVar[int] = 1
 
     @property
@@ -107,7 +123,8 @@ def failure_of(
     its = [each for each in open_tasks if any(part.id == node for part in each.task.nodes)]
     at = next(iter(its or open_tasks), None)
     if at is not None:
-        key, device, start, thread = task_key(at.task), at.task.device, at.since, at.thread
+        key, device, thread = task_key(at.task), at.task.device, at.thread
+        start, stop = at.since, at.until
         if not its and at.node is not None:
             name, node = at.node.name, at.node.id
     times = min(start, stop) * _NANO, stop * _NANO

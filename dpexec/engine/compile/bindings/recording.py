@@ -238,6 +238,11 @@ class Recording:
         if now >= samples.due:
             samples.take(now)
 
+    def unfinished(self, now: int) -> dict[int, Ran]:
+        """By number: when tasks began that have not ended, ``now``, and the thread."""
+        begun = self._begun.items()
+        return {n: (since, now, thread) for n, (since, thread) in begun if self._ran[n] is None}
+
     def broken_off(self, error: BaseException, facts: Mapping[str, Any]) -> FailedStep:
         """The notes of the step, which has failed.
 
@@ -249,12 +254,11 @@ class Recording:
         now, layout, tasks = perf_counter_ns(), self.layout, self.binding.plan.tasks
         stamps, ran, inner, around = self.noted
         spans, at = [*layout.tasks(stamps, ran)] if ran else [], []
-        for number, (begun, thread) in self._begun.items():
-            if ran[number] is None:
-                done, node = layout.progress(number, stamps, begun, now)
-                since = done[-1][2] if done else begun
-                at.append(OpenTask(tasks[number], thread, node, since))
-                spans.append((tasks[number], (begun, now, thread), done))
+        for number, (begun, _, thread) in self.unfinished(now).items():
+            done, node = layout.progress(number, stamps, begun, now)
+            since = done[-1][2] if done else begun
+            at.append(OpenTask(tasks[number], thread, node, since, now))
+            spans.append((tasks[number], (begun, now, thread), done))
         failure = failure_of(error, facts, self.began, now, at)
         record = StepRecord(layout, self.lives, lambda: iter(spans), inner, around)
         return FailedStep(self.binding, [self.began], failure, record)
