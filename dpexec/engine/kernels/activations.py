@@ -24,6 +24,7 @@ _ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
     ("sigmoid", "", "sigmoid(x)", "y", "dy * y * (one - y)"),
     ("tanh", "", "tanh(x)", "y", "dy * ((one - y) * (one + y))"),
     ("exp", "", "exp(x)", "y", "dy * y"),
+    ("erf", "", "erf(x)", "x", "dy * erf_slope(x)"),
     ("log", "", "log(x)", "x", "dy / x"),
     ("log1p", "", "log1p_of_any(x)", "x", "dy / (one + x)"),
     ("sqrt", "", "sqrt(x)", "y", "dy * half / y"),

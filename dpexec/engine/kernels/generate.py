@@ -48,6 +48,8 @@ _NAMES = {
     "one": np.float32(1),
     "sigmoid": functions.sigmoid,
     "norm": functions.norm,
+    "erf": functions.erf,
+    "erf_slope": functions.erf_slope,
     "normal": functions.normal,
     "smallest": functions.smallest,
     "sqrt": np.sqrt,

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpexec.engine.kernels.compiling import Lazily, called, inline
 from dpexec.engine.kernels.machine import intrinsic
+from dpexec.engine.ops import _erf
 from dpexec.engine.ops._recurrent import SATURATED
 
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
@@ -20,6 +21,8 @@ ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 __all__ = [
     "against",
     "bell",
+    "erf",
+    "erf_slope",
     "exp",
     "exp_bounded",
     "expm1",
@@ -206,6 +209,29 @@ def normal(x: Any) -> Any:
 
 
 @inline
+def erf(x: Any) -> Any:
+    """The error function, by the rational functions of ``ops/_erf.py``."""
+    a = abs(x)
+    a = _SIX if a > _SIX else a
+    z = min(a * a, _QUARTER)
+    y = ((((A0 * z + A1) * z + A2) * z + A3) * z + A4) * x
+    near = y / ((((z + B1) * z + B2) * z + B3) * z + B4)
+    y = ((((((C0 * a + C1) * a + C2) * a + C3) * a + C4) * a + C5) * a + C6) * a + C7
+    w = ((((((a + D1) * a + D2) * a + D3) * a + D4) * a + D5) * a + D6) * a + D7
+    rest = _ONE - exp(-a * a) * ((y * a + C8) / (w * a + D8))
+    return near if a < _HALF else (rest if x > _ZERO else -rest)
+
+
+@inline
+def erf_slope(x: Any) -> Any:
+    """``exp(-x * x)``, without the rounding error of the square, times 2 by the root of pi."""
+    a = abs(x)
+    a = _FAR if a > _FAR else a
+    high = _as_float(np.int32(_as_bits(a) & np.int32(-4096)))
+    return exp(-(high * high)) * exp((high - a) * (a + high)) * _TWO_BY_ROOT_OF_PI
+
+
+@inline
 def sigmoid(x: Any) -> Any:
     """``1 / (1 + exp(-x))``."""
     return _ONE / (_ONE + exp_bounded(-x))
@@ -273,6 +299,11 @@ P, SIXTH, _FAR = _F(0.275), _F(1 / 6), _F(20)
 P0, P1, P2, P3, P4, P5, P6, P7, P8 = map(_F, (0.10970523, 0.109748046, 0.101525188, 0.0814955951,
                                               0.0821489219, -0.0269621492, 0.123290812,
                                               -0.107500994, 0.0265493699))  # fmt: skip
+A0, A1, A2, A3, A4 = map(_F, _erf.SMALL_NUMERATOR)
+_, B1, B2, B3, B4 = map(_F, _erf.SMALL_DENOMINATOR)
+C0, C1, C2, C3, C4, C5, C6, C7, C8 = map(_F, _erf.LARGE_NUMERATOR)
+_, D1, D2, D3, D4, D5, D6, D7, D8 = map(_F, _erf.LARGE_DENOMINATOR)
+_SIX, _TWO_BY_ROOT_OF_PI = _F(6), _F(1.12837916709551)
 T0, T1, T2, T3, T4 = map(_F, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2,
                               1.33314422036e-1, -3.33332819422e-1))  # fmt: skip
 _NEAR, _FOUR = _F(0.625), _F(4)

@@ -8,21 +8,21 @@ from typing import Any
 
 # W. J. Cody, Rational Chebyshev approximations for the error function, Mathematics of
 # Computation 23 (1969). Highest power first.
-_SMALL_NUMERATOR = (
+SMALL_NUMERATOR = (
     1.85777706184603153e-1,
     3.16112374387056560e0,
     1.13864154151050156e2,
     3.77485237685302021e2,
     3.20937758913846947e3,
 )
-_SMALL_DENOMINATOR = (
+SMALL_DENOMINATOR = (
     1.0,
     2.36012909523441209e1,
     2.44024637934444173e2,
     1.28261652607737228e3,
     2.84423683343917062e3,
 )
-_LARGE_NUMERATOR = (
+LARGE_NUMERATOR = (
     2.15311535474403846e-8,
     5.64188496988670089e-1,
     8.88314979438837594e0,
@@ -33,7 +33,7 @@ _LARGE_NUMERATOR = (
     2.05107837782607147e3,
     1.23033935479799725e3,
 )
-_LARGE_DENOMINATOR = (
+LARGE_DENOMINATOR = (
     1.0,
     1.57449261107098347e1,
     1.17693950891312499e2,
@@ -75,8 +75,8 @@ def erf(xp: Any, x: Any) -> Any:
     size = xp.minimum(xp.abs(x), _ONE_FROM_HERE)
     square = size * size
     low = xp.minimum(square, _SMALL**2)
-    small = x * _polynomial(_SMALL_NUMERATOR, low) / _polynomial(_SMALL_DENOMINATOR, low)
-    ratio = _polynomial(_LARGE_NUMERATOR, size) / _polynomial(_LARGE_DENOMINATOR, size)
+    small = x * _polynomial(SMALL_NUMERATOR, low) / _polynomial(SMALL_DENOMINATOR, low)
+    ratio = _polynomial(LARGE_NUMERATOR, size) / _polynomial(LARGE_DENOMINATOR, size)
     large = xp.copysign(1 - xp.exp(-square) * ratio, x)
     return xp.where(size < _SMALL, small, large)
 
@@ -88,9 +88,9 @@ def normal(xp: Any, x: Any) -> Any:
     size = xp.minimum(xp.abs(x), _ZERO_FROM_HERE) * math.sqrt(0.5)
     low = xp.minimum(size, _SMALL)
     square = low * low
-    near = low * _polynomial(_SMALL_NUMERATOR, square) / _polynomial(_SMALL_DENOMINATOR, square)
+    near = low * _polynomial(SMALL_NUMERATOR, square) / _polynomial(SMALL_DENOMINATOR, square)
     middle = xp.minimum(size, _FAR)
-    ratio = _polynomial(_LARGE_NUMERATOR, middle) / _polynomial(_LARGE_DENOMINATOR, middle)
+    ratio = _polynomial(LARGE_NUMERATOR, middle) / _polynomial(LARGE_DENOMINATOR, middle)
     high = xp.maximum(size, _FAR)
     inverse = 1 / (high * high)
     far = inverse * _polynomial(_FAR_NUMERATOR, inverse) / _polynomial(_FAR_DENOMINATOR, inverse)

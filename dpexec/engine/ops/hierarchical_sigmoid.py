@@ -118,6 +118,8 @@ def _samples(r: SampleRng) -> list[Sample]:
     outputs="Out PreOut W_Out",
     infer=_infer,
     attrs=REMOTE,
+    inplace={"W_Out": "W"},
+    keeps=lambda op: True,
     checks_values=True,
     samples=_samples,
     operand_ulps=4,

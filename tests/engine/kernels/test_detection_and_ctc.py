@@ -1,4 +1,4 @@
-"""Losses of detectors and of texts in images are code of whole steps, and give what NumPy gives."""
+"""Detectors, texts in images, classes in trees: code of whole steps, gives what NumPy gives."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,64 @@ def fed_detector(rng, batch):
     }
 
 
+def regions():
+    """Regions of maps, by their greatest pixels and by means."""
+    x, rois = fluid.data("x", [None, 2, 9, 8]), fluid.data("rois", [None, 4], lod_level=1)
+    x = layers.conv2d(x, 4, 3)
+    greatest = layers.roi_pool(x, rois, 2, 3, 0.5)
+    means = layers.roi_align(x, rois, 2, 3, 0.5) + layers.roi_align(x, rois, 2, 3, 0.3, 2)
+    return layers.mean(layers.fc([greatest, means], 5, act="tanh"))
+
+
+def fed_regions(rng, batch):
+    lengths = rng.integers(0, 4, batch)
+    lengths[0] += 1
+    ends = np.sort(rng.uniform(-3, 22, (lengths.sum(), 2, 2)), axis=1)
+    return {
+        "x": rng.normal(size=(batch, 2, 9, 8)).astype("float32"),
+        "rois": rows(ends.reshape(-1, 4).astype("float32"), lengths),
+    }
+
+
+def classes():
+    """Classes by their decisions, in a complete tree and in another one."""
+    x, label = fluid.data("x", [None, 5]), fluid.data("y", [None, 1], "int64")
+    table, code = fluid.data("table", [None, 3], "int64"), fluid.data("code", [None, 3], "int64")
+    x = layers.fc(x, 4)
+    own = layers.hsigmoid(x, label, 6, path_table=table, path_code=code, is_custom=True)
+    return layers.mean(layers.hsigmoid(x, label, 11) + own)
+
+
+def fed_classes(rng, batch):
+    table = rng.integers(0, 6, (batch, 3))
+    table[rng.uniform(size=batch) < 0.5, 2] = -1
+    return {
+        "x": rng.normal(size=(batch, 5)).astype("float32"),
+        "y": rng.integers(0, 11, (batch, 1)),
+        "table": table,
+        "code": rng.integers(0, 2, (batch, 3)),
+    }
+
+
+def moved():
+    """Convolutions with moved windows, with and without a mask; the error function."""
+    x = fluid.data("x", [None, 3, 6, 5])
+    x = layers.erf(layers.conv2d(x, 4, 3, padding=1))
+    offset, mask = layers.conv2d(x, 36, 3, padding=1), layers.conv2d(x, 18, 3, padding=1)
+    x = layers.deformable_conv(x, offset, mask, 4, 3, padding=1, deformable_groups=2)
+    offset = layers.conv2d(x, 18, 3, padding=1)
+    x = layers.deformable_conv(x, offset, None, 6, 3, padding=1, modulated=False)
+    return layers.reduce_mean(layers.square(x))
+
+
+def fed_moved(rng, batch):
+    return {"x": rng.normal(size=(batch, 3, 6, 5)).astype("float32")}
+
+
 NETS = {
+    "classes": (classes, fed_classes),
+    "regions": (regions, fed_regions),
+    "moved": (moved, fed_moved),
     "detector": (detector, fed_detector),
     "grid": (grid, fed_grid),
     "text": (text, fed_text),

@@ -267,7 +267,7 @@ def _in_place_nodes(block: Block, nodes: Sequence[OpNode], shared: bool) -> set[
     for node in nodes:
         names = _overwritten_names(block, node)
         if node.op is not None and _may_fail(node.op):  # on one device, when others are further
-            replaced.update(node.op.writes, *found.values())
+            replaced.update(set(node.op.writes).difference(kept(node.op)), *found.values())
             found = {}
         elif names:
             found[node] = names

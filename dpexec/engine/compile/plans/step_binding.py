@@ -18,7 +18,7 @@ from dpexec.engine.compile.plans.finite import checking_results
 from dpexec.engine.compile.plans.half_precision import computes_in_single, rounding, widening
 from dpexec.engine.compile.regions.bodies import Body, Iterations
 from dpexec.engine.compile.regions.env import Env
-from dpexec.engine.compile.regions.step import Call, random_stream
+from dpexec.engine.compile.regions.step import Call, kept, random_stream
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir import roles
@@ -53,8 +53,9 @@ def bind_step(
     if node.does.seeds:
         return _bind_loss_grad(node.op, module_of(node.op))
     call = _bind_op(node.op, module_of, in_place, checked, native)
-    kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
-    return _with_private_results(call, kept) if kept else call
+    unchanged = kept(node.op) if node.op.definition.inplace else ()
+    private = set(node.op.writes).intersection(keep).difference(unchanged)
+    return call if in_place or not private else _with_private_results(call, sorted(private))
 
 
 def bind_when_called(node: OpNode, *how: Any) -> Call:
@@ -110,7 +111,8 @@ def _bind_kernel(
     elif native:
         kernel = kernel_of(op.type, kernel, "host")
     kwargs = _known_arguments(op)
-    arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
+    safe = in_place or kept(op)
+    arguments = _arguments(op, copied=set() if safe else set(definition.inplace.values()))
     targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]
     store = _results(targets, [slot.many for slot in definition.outputs])
     if computes_in_single(op, xp):

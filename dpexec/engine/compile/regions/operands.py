@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.compile.regions.step import overwrites, random_stream
+from dpexec.engine.compile.regions.step import kept, overwrites, random_stream
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.selected_rows import SelectedRows
@@ -170,6 +170,9 @@ class Operands:
             for name in op.outputs.get(slot.name, []):
                 if not name or name == roles.EMPTY or name not in self.specs:
                     values.append(None)  # not computed, such as MaxIndex of a pool that adds up
+                    continue
+                if slot.name in in_place and name in kept(op):
+                    values.append(None)  # it stays what it is
                     continue
                 updated = name in self._overwritten
                 if slot.name in in_place and (updated or slot.name not in renewed):
