@@ -166,3 +166,103 @@ def test_a_scan_over_an_open_number_of_steps(axis, back):
     feeds = [{"start": start, "x": x if axis == 0 else x.T.copy()} for x in xs]
     program, _, _ = same(made, *feeds)
     assert "recurrent" in {op.type for op in program.global_block().ops}
+
+
+def recurrent_net():
+    """A DynamicRNN whose first state and static input are computed from the sequences."""
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    rows = fluid.layers.embedding(words, [20, 4])
+    first = fluid.layers.fc(fluid.layers.sequence_pool(rows, "sum"), 3)
+    rnn = fluid.layers.DynamicRNN()
+    with rnn.block():
+        row, static = rnn.step_input(rows), rnn.static_input(first)
+        before = rnn.memory(init=first, need_reorder=True)
+        now = fluid.layers.fc([row, before, static], 3, act="tanh")
+        rnn.update_memory(before, now)
+        rnn.output(now)
+    return rnn()
+
+
+def test_exported_dynamic_rnns_load_with_the_same_results():
+    """Its arrays are written by an ``If``: at a place, or at the end."""
+    states, executor = recurrent_net(), fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    main = fluid.default_main_program()
+    made = model_of(main, ["words"], [states.name], opset=17)
+    program, names, fetches = load(made)
+    for lengths in ([3, 1, 2], [1, 4]):
+        ids = np.arange(sum(lengths)).reshape(-1, 1)
+        feed = {"words": fluid.create_lod_tensor(ids, [lengths], fluid.CPUPlace())}
+        (expected,) = executor.run(main, feed, [states], return_numpy=False)
+        feed = dict(zip(names, [ids, np.array(lengths)], strict=True))
+        found, found_lengths = executor.run(program, feed, fetches)
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-6)
+        assert found_lengths.tolist() == lengths
+
+
+def written_to_bag(condition, place=0, other="row"):
+    """A bag to which a loop adds rows of x; then ``If`` replaces one, or appends."""
+    insert = helper.make_graph(
+        [
+            node("SequenceErase", ["before", "at"], ["fewer"]),
+            node("SequenceInsert", ["fewer", "row", "at"], ["put"]),
+        ],
+        "replace",
+        [],
+        [helper.make_tensor_sequence_value_info("put", FLOAT, None)],
+    )
+    append = helper.make_graph(
+        [node("SequenceInsert", ["before", other], ["more"])],
+        "append",
+        [],
+        [helper.make_tensor_sequence_value_info("more", FLOAT, None)],
+    )
+    body = helper.make_graph(
+        [
+            node("Gather", ["x", "round"], ["row"]),
+            node("Neg", ["row"], ["minus"]),
+            node(condition, ["round", "two"], ["chosen"]),
+            node("If", ["chosen"], ["after"], then_branch=insert, else_branch=append),
+            node("Identity", ["going"], ["again"]),
+        ],
+        "body",
+        [
+            info("round", LONG, []),
+            info("going", BOOL, []),
+            helper.make_tensor_sequence_value_info("before", FLOAT, None),
+        ],
+        [
+            info("again", BOOL, []),
+            helper.make_tensor_sequence_value_info("after", FLOAT, None),
+        ],
+    )
+    nodes = [
+        node("SequenceConstruct", ["x"], ["bag"]),
+        node("Squeeze", ["count"], ["rounds"]),
+        node("Loop", ["rounds", "", "bag"], ["all"], body=body),
+        node("SequenceLength", ["all"], ["length"]),
+        node("SequenceAt", ["all", "at"], ["first"]),
+    ]
+    inputs = [info("x", FLOAT, [4]), info("count", LONG, [1])]
+    constants = [constant("two", 2), constant("at", place)]
+    return model(nodes, inputs, [info("first", FLOAT, None), info("length", LONG, [])], constants)
+
+
+@pytest.mark.parametrize("condition", ["Less", "Greater"])
+def test_an_if_that_replaces_or_appends_writes_either_way(condition):
+    """Whatever its condition is."""
+    x = np.array([1, 2, 3, 4], "float32")
+    made = written_to_bag(condition)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    program, _, fetches = load(made)
+    for count in (1, 2, 4):
+        feed = {"x": x, "count": np.array([count])}
+        first, length = fluid.Executor(fluid.CPUPlace()).run(program, feed, fetches)
+        expected_first, expected_length = session.run(None, feed)
+        np.testing.assert_array_equal(first.reshape(-1), np.reshape(expected_first, -1))
+        assert length == expected_length
+
+
+def test_branches_that_write_other_tensors_are_refused():
+    with pytest.raises(UnsupportedError, match="sequence"):
+        load(written_to_bag("Less", other="minus"))

@@ -14,7 +14,13 @@ from dpexec.layers.control_flow import While
 from dpexec.layers.static_rnn import StaticRNN
 from dpexec.onnx.loading.mapping import operator
 from dpexec.onnx.loading.node import Node
-from dpexec.onnx.loading.operators.sequences import array_of, is_array, require_appended
+from dpexec.onnx.loading.operators.sequences import (
+    array_of,
+    is_array,
+    require_appended,
+    write_either_way,
+    writes_either_way,
+)
 from dpexec.onnx.loading.values import Value
 
 _MOST_ROUNDS = 512
@@ -23,11 +29,14 @@ _MOST_ROUNDS = 512
 
 @operator("If")
 def if_(node: Node) -> Any:
-    """One branch if the condition is known; else both are blocks of the program."""
+    """One branch if the condition is known, else blocks of the program, or a write to an array."""
     known = node.known(0)
     names = ("then_branch", "else_branch")
     if known is not None:
         return node.graph.body(node.attrs[names[0] if known.reshape(-1)[0] else names[1]], [])
+    writes = writes_either_way(*(node.attrs[name] for name in names))
+    if writes and any(node.graph.values[write.array].items is None for write in writes):
+        return write_either_way(node, writes)
     scalars: list[list[bool]] = []
 
     def branch(name: str) -> list[Variable]:

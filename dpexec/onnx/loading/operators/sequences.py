@@ -5,7 +5,8 @@ A sequence is a list of tensors, or an array of the program if only a run tells 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,12 +50,85 @@ def require_appended(node: Node, body: Any, name: str) -> None:
 
     The sequence is one array of the program, which is changed in place.
     """
-    users = [n for n in body.node if name in n.input]
+    users = [n for n in body.node if name in (*n.input, *(w.array for w in writes_of(n)))]
     for user in users[:-1]:
         if user.op_type not in ("SequenceAt", "SequenceLength"):
             node.fail(f"its body has several uses of the sequence {name}")
-    if users and users[-1].op_type == "SequenceInsert":
-        require_appended(node, body, users[-1].output[0])
+    for user in users[-1:]:
+        for written, write in zip(user.output, writes_of(user), strict=False):
+            if write.array == name:
+                require_appended(node, body, written)
+
+
+class Write(NamedTuple):
+    """What a node writes into a sequence: names of the sequence, the tensor, and its place.
+
+    At the place it replaces a tensor; without one, it is appended.
+    """
+
+    array: str
+    tensor: str
+    place: str = ""
+
+
+def writes_of(proto: Any) -> list[Write]:
+    """What a node writes into sequences, one for each output; none for most nodes."""
+    if proto.op_type == "SequenceInsert":
+        return [Write(*proto.input)]
+    if proto.op_type != "If":
+        return []
+    graphs = {attribute.name: attribute.g for attribute in proto.attribute}
+    return writes_either_way(graphs["then_branch"], graphs["else_branch"])
+
+
+def writes_either_way(first: Any, second: Any) -> list[Write]:
+    """What both branches of an ``If`` write, one for each output; none for most branches.
+
+    The first one replaces a tensor of a sequence, by ``SequenceErase`` and ``SequenceInsert`` at
+    the same place; the second one appends the same tensor.
+    """
+    replaced, appended = _inserted(first), _inserted(second)
+    same = [write._replace(place="") for write in replaced] == appended
+    return replaced if same and all(write.place for write in replaced) else []
+
+
+def _inserted(graph: Any) -> list[Write]:
+    """What a branch inserts into sequences, one for each output, if it does nothing else."""
+    made = {proto.output[0]: proto for proto in graph.node}
+    found = []
+    for info in graph.output:
+        proto = made.get(info.name)
+        while proto is not None and proto.op_type == "Identity":
+            proto = made.get(proto.input[0])
+        if proto is None or proto.op_type != "SequenceInsert" or proto.input[1] in made:
+            return []
+        write = Write(*proto.input)
+        erased = made.get(write.array)
+        if erased is not None:
+            if erased.op_type != "SequenceErase" or list(erased.input[1:]) != [write.place]:
+                return []
+            write = write._replace(array=erased.input[0])
+        elif write.place:
+            return []
+        found.append(write)
+    return found
+
+
+def write_either_way(node: Node, writes: Sequence[Write]) -> list[Value]:
+    """Write tensors into arrays: at a place if a condition holds, else at the end."""
+    made = []
+    chosen = node.cast(node.var(0), VarType.INT64)
+    for name, write in zip(node.outputs, writes, strict=True):
+        source, tensor, place = (node.graph.values[each] for each in write)
+        array = array_of(node, source)
+        end = node.add("lod_array_length", {"X": array})
+        back = node.binary(
+            "elementwise_sub", node.cast(node.builder.variable(place), VarType.INT64), end
+        )
+        moved = node.binary("elementwise_mul", back, chosen)
+        _append(node, array, tensor, node.binary("elementwise_add", end, moved))
+        made.append(Value(name, None, array, tensor.scalar))
+    return made
 
 
 def _items(node: Node, index: int = 0) -> list[Value]:
