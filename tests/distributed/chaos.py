@@ -97,6 +97,11 @@ class Storm:
         counts = {way: self.kills if way == "kill" else self.others for way in ways}
         found = [way for way, count in counts.items() for _ in range(count)]
         self.chosen.shuffle(found)
+        if len(found) * _APART > self.steps - 2:
+            raise SystemExit(
+                f"{len(found)} faults, {_APART} steps apart, do not fit into {self.steps} steps: "
+                f"take --steps {len(found) * _APART + 2} or fewer --kills and --others"
+            )
         when = sorted(self.chosen.sample(range(1, self.steps - 1, _APART), len(found)))
         self._due = dict(zip(when, found, strict=True))
 

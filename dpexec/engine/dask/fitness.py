@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,16 @@ __all__ = ["fitting", "misfits", "nobody_fits"]
 _logger = logging.getLogger(__name__)
 _known: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """By client, the workers that were found to fit, and what was said of others."""
+_asked: weakref.WeakKeyDictionary[Any, dict[str, Future[Any]]] = weakref.WeakKeyDictionary()
+"""By client, the workers that still have to say what they have."""
+_SOON = 0.2  # seconds for the answer of a new worker, while others can do the work
 
 
 def misfits(contact: Contact, workers: Collection[str]) -> dict[str, str]:
     """Those of some workers that cannot take replicas, and why; the log says it once of each.
+
+    If some are known to fit, a new one that does not answer soon is left out until it does: it may
+    be silent for long.
 
     Args:
         contact: talks to the workers.
@@ -40,8 +48,12 @@ def misfits(contact: Contact, workers: Collection[str]) -> dict[str, str]:
     if not known:
         _check_scheduler(contact, mine)
         known.add("the scheduler")
-    homes: Mapping[str, tuple[int, ...]] = dict.fromkeys(new, ())
-    answers, _ = contact.reach(eval, _question(), homes=homes, what="to say what it has")
+    if len(new) < len(workers):
+        answers = _said_so_far(contact.client, new)
+        found = {w: "has not said yet which dpexec it has" for w in new if w not in answers}
+    else:
+        homes: Mapping[str, tuple[int, ...]] = dict.fromkeys(new, ())
+        answers, _ = contact.reach(eval, _question(), homes=homes, what="to say what it has")
     for worker, theirs in answers.items():
         if why := _why_not(mine, theirs):
             found[worker] = why
@@ -80,6 +92,25 @@ def nobody_fits(found: Mapping[str, str]) -> ClusterError:
     """
     told = "; ".join(f"worker {worker} {why}" for worker, why in found.items())
     return ClusterError(f"no worker can take replicas: {told}")
+
+
+def _said_so_far(client: Any, workers: Sequence[str]) -> dict[str, Mapping[str, str]]:
+    """What workers say that they have; those that have not answered soon are asked on."""
+    asked, answers = _asked.setdefault(client, {}), {}
+    for worker in workers:
+        if worker not in asked:
+            run = client.run(
+                eval, _question(), workers=[worker], on_error="return", asynchronous=True
+            )
+            asked[worker] = asyncio.run_coroutine_threadsafe(run, client.loop.asyncio_loop)
+    wait([asked[worker] for worker in workers], _SOON)
+    for worker in [worker for worker, answer in asked.items() if answer.done()]:
+        answer = asked.pop(worker)
+        failed = answer.cancelled() or answer.exception() is not None
+        said = None if failed else answer.result().get(worker)
+        if isinstance(said, Mapping) and worker in workers:
+            answers[worker] = said  # others are gone, or not ready, and may be asked again
+    return answers
 
 
 def _check_scheduler(contact: Contact, mine: Mapping[str, str]) -> None:

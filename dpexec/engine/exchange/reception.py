@@ -33,7 +33,8 @@ _SHARE = 4  # strangers may use 1/4 of the process's descriptors
 _ROUNDS = 8  # a round accepts at most 1/8 of all strangers, so that those present get their turn
 _PAUSE = 0.05  # seconds without new connections after one could not be accepted
 _RETRY = 0.02  # seconds between attempts to come in
-_ATTEMPT = 5.0  # seconds of an attempt; only between attempts ``still_wanted`` is asked
+_ATTEMPT = 5.0  # seconds of an attempt
+_LOOK = 0.1  # seconds of silence after which ``still_wanted`` is asked
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -261,7 +262,8 @@ def knock(
         rank: of this process.
         limit: seconds.
         name: the other side's name in errors.
-        still_wanted: called before every attempt; raises an error to give up.
+        still_wanted: called before every attempt, and while the other side is silent; raises an
+            error to give up.
         since: when the limit began, on the monotonic clock; None: now.
 
     Raises:
@@ -276,12 +278,27 @@ def knock(
         except OSError as error:
             last = error
         else:
-            try:
-                introduce(sock, secret, rank, min(deadline, time.monotonic() + _ATTEMPT))
-                return Channel(sock, name)
-            except (OSError, GangError) as error:
-                last = error
-                with contextlib.suppress(OSError):
-                    sock.close()
+            with contextlib.ExitStack() as unless_let_in:
+                unless_let_in.callback(sock.close)
+                until = min(deadline, time.monotonic() + _ATTEMPT)
+                _await_first_word(sock, until, still_wanted)
+                try:
+                    introduce(sock, secret, rank, until)
+                except (OSError, GangError) as error:
+                    last = error
+                else:
+                    unless_let_in.pop_all()
+                    return Channel(sock, name)
         time.sleep(_RETRY)
     raise GangError(f"{name} did not let us in within {limit:g} s ({last})")
+
+
+def _await_first_word(sock: socket.socket, until: float, still_wanted: Callable[[], None]) -> None:
+    """Wait until the host speaks, which does so first, or a deadline on the monotonic clock.
+
+    The processes of a worker that was stopped do not answer, but its system takes connections.
+    """
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    while not poll.poll(_LOOK * 1000) and time.monotonic() < until:
+        still_wanted()

@@ -266,7 +266,8 @@ class Visitor:
         Args:
             members: of the gang.
             limit: seconds.
-            still_wanted: called before every attempt; raises an error to give up.
+            still_wanted: called before every attempt, and while a member is silent; raises an
+                error to give up.
 
         Raises:
             GangError: a member did not let us in within the limit.

@@ -7,6 +7,7 @@ import resource
 import secrets
 import socket
 import threading
+import time
 
 import pytest
 
@@ -113,6 +114,21 @@ def _is_sent_away(sock):
     except ConnectionError:
         return True
     return False
+
+
+def test_who_waits_for_a_stopped_host_may_give_up_soon():
+    """Its system takes the connection, though none of its processes says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        comes = functools.partial(connect, Endpoint(*stopped.getsockname()), None, "worker")
+        began = time.monotonic()
+
+        def still_wanted():
+            if time.monotonic() > began + 0.3:
+                raise GangError("given up")
+
+        with pytest.raises(GangError, match="given up"):
+            knock(comes, SECRET, 1, 20.0, "the hall", still_wanted)
+    assert time.monotonic() < began + 3  # an attempt would take five seconds
 
 
 def test_nobody_comes_twice(hall):

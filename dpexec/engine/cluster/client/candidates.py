@@ -127,15 +127,19 @@ class Candidates:
                 if not all(self._reach.between(worker, home) for home in self._homes):
                     self._left_out[worker] = self._contact.check_later([worker, *self._homes])
 
-    def refuse(self, worker: str, why: str) -> None:
-        """Never use a worker again, as it cannot take replicas.
+    def refused(self, workers: Sequence[str], error: Exception) -> WorkerLostError:
+        """Never use workers again, as they cannot take replicas; returns the error that says so.
 
         Args:
-            worker: its address.
-            why: the reason, in words.
+            workers: their addresses.
+            error: what they raised.
         """
-        self._refused[worker] = why
-        _logger.warning("worker %s %s", worker, why)
+        why = f"cannot take replicas ({type(error).__name__}: {error})"
+        for worker in workers:
+            self._refused[worker] = why
+            _logger.warning("worker %s %s", worker, why)
+        told = f"{', '.join(f'worker {worker}' for worker in workers)} {why}"
+        return WorkerLostError(told, dict.fromkeys(workers, why))
 
     def leave_out(self, lost: Collection[str]) -> None:
         """Leave out lost workers until they answer; the scheduler may still list them."""

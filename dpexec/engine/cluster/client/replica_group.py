@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -269,19 +270,17 @@ class ReplicaGroup:
         """
         args = cluster_state.setup, step, self._spec, list(self.homes.workers)
         futures = {worker: self._submit(worker, *args) for worker in homes}
+        what = "to make room for replicas"
         if not self._contact.ended([*futures.values()], _IMPORT):  # or others have all threads
-            self._contact.reach(hold_until_closed, homes=homes, what="to make room for replicas")
+            self._contact.ask(os.getpid, homes=homes, what=what)  # who does not answer is lost now
+            self._contact.reach(hold_until_closed, homes=homes, what=what)
         try:
-            self._contact.gather([*futures.values()], homes, "to make room for replicas")
+            self._contact.gather([*futures.values()], homes, what)
         except ClusterError:
             raise
         except Exception as error:
-            why = f"cannot take replicas ({type(error).__name__}: {error})"
             failed = [w for w, future in futures.items() if future.status == "error"]
-            for worker in failed:
-                self._candidates.refuse(worker, why)
-            told = f"{', '.join(f'worker {worker}' for worker in failed)} {why}"
-            raise WorkerLostError(told, dict.fromkeys(failed, why)) from error
+            raise self._candidates.refused(failed, error) from error
 
     def _move(self, homes: HomeTable, held: Mapping[str, Held], step: int) -> None:
         """Bring all state to its homes and mirrors."""
