@@ -1,7 +1,7 @@
 """``python -m tests.benchmarks.frames``: the cost of very large views, in Python and in a browser.
 
-A graph of 100,000 operators and a trace of 1,000,000 slices; needs Chromium and its driver. With a
-number, so many operators, and ten times as many slices.
+A graph of 100,000 operators and a trace of 1,000,000 slices; needs Chromium and its driver,
+or Firefox. With a number, so many operators, and ten times as many slices.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from typing import Any
 
 from dpexec import viz
 from dpexec.engine.trace import Event, Trace
-from tests.browser import chromium
+from tests.viz.browser import Browser, browser
+from tests.viz.firefox import firefox
 from tests.viz.graphs import mlp
 
 OPERATORS = 100_000
 STEPS = 10
 FRAMES = 40
+BROWSERS: dict[str, Any] = {"chromium": browser, "firefox": firefox}
 
 _MOVE = """
-const [selector, by, done] = arguments;
+const [selector, by] = arguments;
 const canvas = document.querySelector(selector);
 const box = canvas.getBoundingClientRect();
 const at = {clientX: box.left + box.width / 2, clientY: box.top + box.height / 2};
 const times = [];
-let last = 0;
+let last = 0, done;
 function frame(now) {
   if (last) times.push(now - last);
   last = now;
@@ -38,23 +40,23 @@ function frame(now) {
   canvas.dispatchEvent(new WheelEvent("wheel", {...wheel, shiftKey: by.zoom === 0}));
   requestAnimationFrame(frame);
 }
-requestAnimationFrame(frame);
+return new Promise(resolve => { done = resolve; requestAnimationFrame(frame); });
 """
 _WATCH = """
-const [frames, done] = arguments;
+const [frames] = arguments;
 const times = [];
-let last = 0;
+let last = 0, done;
 function frame(now) {
   if (last) times.push(now - last);
   last = now;
   if (times.length >= frames) return done(times);
   requestAnimationFrame(frame);
 }
-requestAnimationFrame(frame);
+return new Promise(resolve => { done = resolve; requestAnimationFrame(frame); });
 """
 _BLOCKED = """
-window.blocked = [];
-new PerformanceObserver(list => {
+window.blocked = PerformanceObserver.supportedEntryTypes.includes("longtask") ? [] : null;
+if (blocked) new PerformanceObserver(list => {
   for (const entry of list.getEntries()) blocked.push(Math.round(entry.duration));
 }).observe({type: "longtask", buffered: true});
 """
@@ -84,95 +86,94 @@ def spent() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def frames(driver: Any, selector: str, what: str, zoom: int) -> None:
+def frames(page: Browser, selector: str, what: str, zoom: int) -> None:
     """Print how long frames take while a canvas moves or zooms."""
     by = {"frames": FRAMES, "zoom": zoom}
-    times = sorted(driver.execute_async_script(_MOVE, selector, by))
+    times = sorted(page.js(_MOVE, selector, by))
     middle, slow = times[len(times) // 2], times[int(0.95 * len(times))]
     print(f"{what:48} median {middle:7.1f} ms   95% {slow:7.1f} ms")
 
 
-def playing(driver: Any, what: str) -> None:
+def playing(page: Browser, what: str) -> None:
     """Print how long frames take while the playhead goes on."""
     toggle = "document.querySelector('.play-bar .play').click()"
-    driver.execute_script(toggle)
-    times = sorted(driver.execute_async_script(_WATCH, FRAMES))
-    driver.execute_script(toggle)
+    page.js(toggle)
+    times = sorted(page.js(_WATCH, FRAMES))
+    page.js(toggle)
     middle, slow = times[len(times) // 2], times[int(0.95 * len(times))]
     print(f"{what:48} median {middle:7.1f} ms   95% {slow:7.1f} ms")
 
 
-def wait(driver: Any, condition: str, seconds: float = 60.0) -> float:
+def wait(page: Browser, condition: str, seconds: float = 60.0) -> float:
     """Wait until an expression is true; returns the seconds that took."""
     start = time.perf_counter()
-    while not driver.execute_script(f"return {condition}"):
+    while not page.js(f"return {condition}"):
         if time.perf_counter() - start > seconds:
             raise TimeoutError(condition)
         time.sleep(0.02)
     return time.perf_counter() - start
 
 
-def blocked(driver: Any, what: str) -> None:
+def blocked(page: Browser, what: str) -> None:
     """Print the longest time for which the page did not answer since the last call."""
-    times = driver.execute_script("return blocked.splice(0)")
+    times = page.js("return blocked && blocked.splice(0)")
+    if times is None:  # Firefox does not say
+        return
     print(f"{what:48} longest task {max(times, default=0):5} ms, of {len(times)}")
 
 
-def open_tab(driver: Any, name: str) -> None:
+def open_tab(page: Browser, name: str) -> None:
     """Open a tab by the beginning of its name."""
-    tabs = driver.find_elements("css selector", "[role=tab]")
-    next(tab for tab in tabs if tab.text.startswith(name)).click()
+    page.tab(name)
 
 
-def in_browser(path: Path) -> None:
+def in_browser(path: Path, name: str) -> None:
     """What a reader of the page waits for, and how smoothly it moves."""
-    with chromium(1400, 900) as driver:
-        driver.set_script_timeout(300)
+    with BROWSERS[name]() as page:
         start = time.perf_counter()
-        driver.get(path.as_uri())
-        driver.execute_script(_BLOCKED)
-        wait(driver, "document.documentElement.dataset.ready")
-        wait(driver, "document.querySelector('.graph .summary')?.textContent")
-        wait(driver, "document.querySelector('.graph canvas').width > 300")
+        page.go(path.as_uri())
+        page.js(_BLOCKED)
+        wait(page, "document.documentElement.dataset.ready")
+        wait(page, "document.querySelector('.graph .summary')?.textContent")
+        wait(page, "document.querySelector('.graph canvas').width > 300")
         time.sleep(0.5)
         print(f"{'page opened':48} {time.perf_counter() - start - 0.5:.2f} s")
-        print(driver.execute_script(_SAID))
-        blocked(driver, "graph, folded")
-        frames(driver, ".graph .canvas", "graph, folded: move", 0)
-        frames(driver, ".graph .canvas", "graph, folded: zoom", 30)
-        playing(driver, "graph, folded: play")
-        driver.execute_script(
+        print(page.js(_SAID))
+        blocked(page, "graph, folded")
+        frames(page, ".graph .canvas", "graph, folded: move", 0)
+        frames(page, ".graph .canvas", "graph, folded: zoom", 30)
+        playing(page, "graph, folded: play")
+        page.js(
             "const s = document.querySelector('.graph select'); s.value = '';"
             "s.dispatchEvent(new Event('change'))"
         )
-        took = wait(
-            driver, "document.querySelector('.graph .summary').textContent.startsWith('All')"
-        )
+        took = wait(page, "document.querySelector('.graph .summary').textContent.startsWith('All')")
         print(f"{'unfolded and placed':48} {took:.2f} s")
         time.sleep(0.5)
-        blocked(driver, "graph, unfolded")
-        frames(driver, ".graph .canvas", "graph, unfolded, readable: move", 0)
+        blocked(page, "graph, unfolded")
+        frames(page, ".graph .canvas", "graph, unfolded, readable: move", 0)
         fit = "[...document.querySelectorAll('.graph button')].find(b => b.textContent === 'Fit')"
-        driver.execute_script(f"{fit}.click()")
+        page.js(f"{fit}.click()")
         time.sleep(1)
-        blocked(driver, "graph, unfolded, all of it: first picture")
-        frames(driver, ".graph .canvas", "graph, unfolded, all of it: move", 0)
-        frames(driver, ".graph .canvas", "graph, unfolded, all of it: zoom", 30)
-        playing(driver, "graph, unfolded, all of it: play")
-        blocked(driver, "graph, unfolded, all of it")
-        driver.save_screenshot(str(path.with_suffix(".png")))
-        open_tab(driver, "Timeline")
+        blocked(page, "graph, unfolded, all of it: first picture")
+        frames(page, ".graph .canvas", "graph, unfolded, all of it: move", 0)
+        frames(page, ".graph .canvas", "graph, unfolded, all of it: zoom", 30)
+        playing(page, "graph, unfolded, all of it: play")
+        blocked(page, "graph, unfolded, all of it")
+        open_tab(page, "Timeline")
         time.sleep(2)
-        blocked(driver, "timeline opened")
-        frames(driver, ".timeline .canvas", "timeline: move", 0)
-        frames(driver, ".timeline .canvas", "timeline: zoom", 30)
+        blocked(page, "timeline opened")
+        frames(page, ".timeline .canvas", "timeline: move", 0)
+        frames(page, ".timeline .canvas", "timeline: zoom", 30)
 
 
 def main() -> None:
     """Print what everything takes."""
     parser = argparse.ArgumentParser("python -m tests.benchmarks.frames", description=__doc__)
     parser.add_argument("operators", type=int, nargs="?", default=OPERATORS)
-    operators = parser.parse_args().operators
+    parser.add_argument("--browser", choices=list(BROWSERS), default="chromium")
+    options = parser.parse_args()
+    operators = options.operators
     data = mlp(devices=2, layers=operators // 18).data()
     run = trace(data)
     print(f"{len(data['nodes']):,} operators, {len(run):,} slices")
@@ -181,7 +182,7 @@ def main() -> None:
         start = spent()
         viz.Report("large", [viz.draw(data), viz.timeline(run)]).save(page)
         print(f"{'page written':48} {spent() - start:.1f} s, {page.stat().st_size / 1e6:.1f} MB")
-        in_browser(page)
+        in_browser(page, options.browser)
 
 
 if __name__ == "__main__":
