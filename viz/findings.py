@@ -45,7 +45,7 @@ _UNUSUAL = 2.0
 """The slowest steps are explained if they take more than so many times the median."""
 
 _BETWEEN = {
-    False: "batches are read, or the script works",
+    False: "other programs run, batches are read, or the script works",
     True: "calls of run take it, as steps are short",
 }
 """What happens between steps, by whether they follow each other at once."""
@@ -253,11 +253,13 @@ class Findings(View):
             )
         pairs = pairwise(self.analysis.steps)
         slow = sorted((-before.prepared, after.step) for before, after in pairs)
+        is_away = self.schedule.trace.meta.get("scheduler") == "distributed"
+        others = ", or another program had changed its variables" if is_away else ""
         for seconds, number in sorted(slow[:_SLOW], key=lambda pair: pair[1]):
             if -seconds > median:
                 found.append(
                     f"Before step {number}, preparing it took {seconds_text(-seconds)}: the shape "
-                    "of its batch was new, or came for the second time."
+                    f"of its batch was new, or came for the second time{others}."
                 )
         return found
 

@@ -129,7 +129,7 @@ def test_devices_that_take_turns_on_fewer_processors_are_not_told_to_take_more_t
     assert "raise ExecutionStrategy.num_threads (now 1)" in said(few, "all are at work")
 
 
-def small_buckets(count, seconds, name="all_reduce", waited=0.0):
+def small_buckets(count, seconds, name="all_reduce", waited=0.0, shape=(2, 2)):
     """A backward pass of a second, then collectives of 16 bytes, one after the other."""
     graph = GraphFile(2)
     events, at, before = [], 1.0, []
@@ -140,7 +140,7 @@ def small_buckets(count, seconds, name="all_reduce", waited=0.0):
         events += [task(key, d, 0, 1, d), event("mul_grad", "op", d, key, 0, 1, d, d)]
     for number in range(count):
         key = f"all_reduce-{2 + number}"
-        ends = [(f"w{number}@GRAD", d, [2, 2]) for d in range(2)]
+        ends = [(f"w{number}@GRAD", d, [*shape]) for d in range(2)]
         node = graph.op(name, None, ends, ends, role="collective", kind="all_reduce")
         graph.task(key, None, [node], before)
         end = at + seconds
@@ -163,6 +163,7 @@ def test_many_small_collectives_are_named_with_what_one_would_save():
     assert not said(small_buckets(3, 0.1), "collectives")  # they are few
     assert not said(small_buckets(10, 1e-8), "collectives")  # bytes explain their time
     assert not said(small_buckets(10, 0.1, waited=0.1), "collectives")  # waits for others do
+    assert not said(small_buckets(10, 0.1, shape=[-1, 2]), "collectives")  # rows stay apart
 
 
 def crowded(made, share=0.8):

@@ -70,7 +70,7 @@ def test_replicas_that_share_too_few_processors_are_told():
 
 
 @pytest.mark.parametrize(
-    ("gap", "why"), [(2e-5, "calls of run take it"), (1e-3, "batches are read")]
+    ("gap", "why"), [(2e-5, "calls of run take it"), (1e-3, "other programs run")]
 )
 def test_short_gaps_between_steps_are_calls_of_run(gap, why):
     starts = [step * (gap + 1e-5) for step in range(6)]

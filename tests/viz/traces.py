@@ -44,7 +44,7 @@ class GraphFile:
                 "kind": "var",
                 "shape": list(shape),
                 "dtype": "float32",
-                "bytes": size,
+                "bytes": None if -1 in shape else size,
                 "persistable": name.endswith("w"),
             }
         )

@@ -251,8 +251,9 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     yield from _waits_for_batches(steps)
     share = preparing(steps)
     yield Advice(
-        f"for {percent(share)} of the whole time, steps are prepared for batches of new shapes: "
-        "batches of few different shapes need less of it",
+        f"for {percent(share)} of the whole time, steps are prepared for batches of new shapes, or "
+        "on a cluster since other programs changed variables: batches of few different shapes "
+        "need less of it",
         (),
         share,
     )

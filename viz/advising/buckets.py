@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Any
 
 from dpexec.viz.advising.waits import Advice, worth
 from dpexec.viz.measured.activities import Activities, activities_of
@@ -50,19 +51,27 @@ def buckets_advice(schedule: Schedule, what_if: WhatIf) -> Iterator[Advice]:
 
 def _collectives(activities: Activities) -> list[Slice]:
     pieces = {one.piece.id: one.piece for one in activities.all if one.waits_for is None}
-    return [piece for piece in pieces.values() if _is_collective(piece)]
+    schedule = activities.runs.schedule
+    return [piece for piece in pieces.values() if _is_collective(schedule, piece)]
 
 
-def _is_collective(piece: Slice) -> bool:
-    return piece.event.kind == "collective" and piece.event.node is not None
+def _is_collective(schedule: Schedule, piece: Slice) -> bool:
+    """Whether it could be one with others: rows of sparse gradients stay apart."""
+    if piece.event.kind != "collective" or piece.event.node is None:
+        return False
+    return all(var["bytes"] is not None for var in _made(schedule, piece))
+
+
+def _made(schedule: Schedule, piece: Slice) -> list[dict[str, Any]]:
+    facts, node = schedule.facts, piece.event.node
+    if facts is None or node is None:
+        return []
+    return [facts.vars[var] for var in facts.by_id[node]["outputs"]]
 
 
 def _bytes(schedule: Schedule, piece: Slice) -> int:
     """The bytes of a collective, of one device."""
-    facts, node = schedule.facts, piece.event.node
-    if facts is None or node is None:
-        return 0
-    made = [facts.vars[var] for var in facts.by_id[node]["outputs"]]
+    made = _made(schedule, piece)
     devices = len({var["device"] for var in made}) or 1
     return sum(var["bytes"] or 0 for var in made) // devices
 
@@ -84,7 +93,7 @@ def _as_one(replay: Replay, fixed: float) -> float:
     places = [
         at
         for at, one in enumerate(activities.all)
-        if one.waits_for is None and _is_collective(one.piece)
+        if one.waits_for is None and _is_collective(activities.runs.schedule, one.piece)
     ]
     last = activities.all[places[-1]].piece.event.node if places else None
     for at in places:

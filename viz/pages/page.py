@@ -116,7 +116,7 @@ def _data_element(content: dict[str, Any]) -> str:
         # "</script>" in a name would end the element; JSON may write "<" as an escape.
         harmless = plain.replace("<", "\\u003c")
         return f'<script type="application/json" id="data">{harmless}</script>'
-    data = base64.b64encode(zlib.compress(short.encode(), 6)).decode()
+    data = base64.b64encode(zlib.compress(short.encode(), 4)).decode()
     return f'<script type="application/octet-stream" id="data">{data}</script>'
 
 

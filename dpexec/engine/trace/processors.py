@@ -95,9 +95,14 @@ class Samples:
 
 
 class WorkerSamples:
-    """The same of all workers of a cluster together, which send theirs with their notes."""
+    """The same of all workers of a cluster together, which send theirs with their notes.
+
+    Attributes:
+        behind: by address of a worker, seconds to add to its clock to get that of this process.
+    """
 
     def __init__(self) -> None:
+        self.behind: dict[str, float] = {}
         self._rows: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
         self._known: dict[str, tuple[int, int]] = {}
         self._sums = [0, 0]

@@ -96,7 +96,7 @@ class ClusterRecording:
         self.binding, self.homes, self.processors = binding, homes, processors
         self.began = 0
         self.layout: NoteLayout | None = None
-        self.behind: dict[str, float] = {}
+        self.behind = processors.behind
         self._noted: tuple[Any, ...] = ()
 
     @property
@@ -119,11 +119,12 @@ class ClusterRecording:
         Raises:
             ClusterError: workers or scheduler do not answer.
         """
-        if self.layout is None or not self.behind.keys() >= homes.keys():
+        if self.layout is None:
             first = dict([next(iter(homes.items()))])
             (found,) = contact.ask(marks, homes=first, what="to say what it notes").values()
             self.layout = NoteLayout(self.binding.plan, self.binding.specs, found)
-            self.behind |= _differences(contact, homes)
+        if not self.behind.keys() >= homes.keys():
+            self.behind.update(_differences(contact, homes))
 
     def take(self, sent: int, addresses: Sequence[str], noted: Sequence[Noted | None]) -> None:
         """Take the notes that came with the fetches, or with the error of a failed step.
