@@ -56,7 +56,7 @@ class Activities:
             one
             for number, run in enumerate(runs.runs)
             for piece, start, stop in _cut(run.piece, runs.parts, run.start)
-            for one in _waits(piece, start, stop, number)
+            for one in _waits(piece, start, stop, number, runs)
         ]
         self.all = sorted(cut, key=lambda one: (one.start, one.run))
         self._first: dict[int, int] = {}  # by run
@@ -173,8 +173,12 @@ class Activities:
                         yield last, first
 
 
-def _waits(piece: Slice, start: float, stop: float, run: int) -> Iterator[Activity]:
-    """A part of a slice; the time in which a collective waited for other processes is split off."""
+def _waits(piece: Slice, start: float, stop: float, run: int, runs: StepRuns) -> Iterator[Activity]:
+    """A part of a slice; the time in which a collective waited for other processes is split off.
+
+    It says how long it waited, and not since when: some work comes before. So if a task that it
+    needs ended a little later, the wait lasted until then.
+    """
     event = piece.event
     other = event.args.get("for")
     if other is None or start != event.start:
@@ -184,6 +188,8 @@ def _waits(piece: Slice, start: float, stop: float, run: int) -> Iterator[Activi
         yield Activity(piece, start - event.args["awaited"], start, run, other)
     begun = min(stop, start + event.args.get("waited", 0.0))
     if begun > start:
+        ends = (runs.runs[source].stop for source in runs.before[run])
+        begun = max([begun, *(end for end in ends if end <= stop)])
         yield Activity(piece, start, begun, run, other)
     if begun < stop or begun == start:
         yield Activity(piece, begun, stop, run)
