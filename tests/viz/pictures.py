@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -91,6 +91,18 @@ def report(net, rows: int, path: Path) -> Path:
     return viz.report(compiled).save(path)
 
 
+def failed(path: Path) -> Path:
+    """A run in which a label of device 1 is none."""
+    with training(perceptron, 256) as (compiled, step):
+        for _ in range(STEPS):
+            step()
+        feed = dict(step.keywords["feed"])
+        feed["label"] = np.where(np.arange(256)[:, None] == 200, 12, feed["label"])
+        with suppress(fluid.core.EnforceNotMet):
+            step(feed=feed)
+    return viz.report(compiled).save(path)
+
+
 def comparison(path: Path) -> Path:
     """Compare two ways to run a network."""
     traces = []
@@ -168,6 +180,9 @@ def main(folder: Path) -> None:
         with window.media("prefers-color-scheme", "dark"):
             window.open(large)
             shot(window, folder / "resnet-32.png", names[1])
+        window.open(failed(Path(scratch) / "failed.html"))
+        window.button("graph ↗", ".warn")
+        shot(window, folder / "failed.png")
         window.open(comparison(Path(scratch) / "compare.html"))
         shot(window, folder / "compare.png")
         window.open(tuned(Path(scratch) / "tune.html"))
