@@ -88,7 +88,7 @@ class Computing:
         in_vain = forgotten = 0
         while True:
             there = self._contact.workers()
-            self._workers = fitting(self._contact, there)
+            self._workers = fitting(self._contact, there, soon=True)
             self._others = len(there) - len(self._workers)
             known, self._pinned, self._made, self._brought = self._known(), set(), [], {}
             try:

@@ -26,15 +26,14 @@ _asked: weakref.WeakKeyDictionary[Any, dict[str, Future[Any]]] = weakref.WeakKey
 _SOON = 0.2  # seconds for the answer of a new worker, while others can do the work
 
 
-def misfits(contact: Contact, workers: Collection[str]) -> dict[str, str]:
+def misfits(contact: Contact, workers: Collection[str], soon: bool = False) -> dict[str, str]:
     """Those of some workers that cannot take replicas, and why; the log says it once of each.
-
-    If some are known to fit, a new one that does not answer soon is left out until it does: it may
-    be silent for long.
 
     Args:
         contact: talks to the workers.
         workers: their addresses.
+        soon: if some are known to fit, a new one that does not answer soon is left out until it
+            does: it may be silent for long. Else all have the time of the limit.
 
     Raises:
         SchedulerLostError: the scheduler does not answer.
@@ -48,7 +47,7 @@ def misfits(contact: Contact, workers: Collection[str]) -> dict[str, str]:
     if not known:
         _check_scheduler(contact, mine)
         known.add("the scheduler")
-    if len(new) < len(workers):
+    if soon and len(new) < len(workers):
         answers = _said_so_far(contact.client, new)
         found = {w: "has not said yet which dpexec it has" for w in new if w not in answers}
     else:
@@ -68,17 +67,18 @@ def misfits(contact: Contact, workers: Collection[str]) -> dict[str, str]:
     return found
 
 
-def fitting(contact: Contact, workers: Collection[str]) -> list[str]:
+def fitting(contact: Contact, workers: Collection[str], soon: bool = False) -> list[str]:
     """Those of some workers that can take replicas.
 
     Args:
         contact: talks to the workers.
         workers: their addresses.
+        soon: see :func:`misfits`.
 
     Raises:
         ClusterError: none of them can.
     """
-    found = misfits(contact, workers)
+    found = misfits(contact, workers, soon)
     if found and len(found) == len(workers):
         raise nobody_fits(found)
     return [worker for worker in workers if worker not in found]

@@ -99,14 +99,14 @@ def test_new_worker_that_is_silent_is_left_out_until_it_answers(loop, monkeypatc
     assert misfits(contact, ["a"]) == {}
     began = time.monotonic()
     for _ in range(3):
-        found = misfits(contact, ["a", "b", "c"])
+        found = misfits(contact, ["a", "b", "c"], soon=True)
         assert found["b"] == "has not said yet which dpexec it has"
         assert found["c"].startswith("has no dpexec; install")
     assert contact.asked.count("b") == 1
     assert time.monotonic() < began + 3 * contact.limit
     loop.call_soon_threadsafe(speaks.set)
     monkeypatch.setattr(fitness, "_SOON", 60.0)
-    assert fitting(contact, ["a", "b"]) == ["a", "b"]
+    assert fitting(contact, ["a", "b"], soon=True) == ["a", "b"]
     assert contact.asked.count("b") == 1
 
 
@@ -118,8 +118,17 @@ def test_new_worker_that_is_gone_when_it_is_asked_is_asked_again(loop):
 
     contact.client.run = run
     assert misfits(contact, ["a"]) == {}
-    assert [*misfits(contact, ["a", "b"])] == ["b"]
+    assert [*misfits(contact, ["a", "b"], soon=True)] == ["b"]
+    assert misfits(contact, ["a", "b"], soon=True) == {}
+
+
+def test_all_have_the_time_of_the_limit_when_a_run_begins():
+    """One that is busy at that moment would leave all replicas, and their state, to another."""
+    contact = _Contact(a={}, b={})  # its client cannot ask in the background
+    del contact.client.run
+    assert misfits(contact, ["a"]) == {}
     assert misfits(contact, ["a", "b"]) == {}
+    assert contact.asked == ["a", "b"]
 
 
 def test_nobody_fits():

@@ -101,7 +101,7 @@ class Candidates:
             known = self._rehearsals or dict.fromkeys(there)  # the first workers load together
             self._rehearsals = {w: future for w, future in known.items() if w in there}
             self.looked = time.monotonic()
-            unfit = self._refused | misfits(self._contact, there)
+            unfit = self._refused | misfits(self._contact, there, soon=not begins)
             living = [w for w in there if w not in self._left_out and w not in unfit]
             if begins and there and unfit.keys() >= set(there):
                 raise nobody_fits({worker: unfit[worker] for worker in there})
