@@ -26,8 +26,10 @@ LOST = L(2) ** -116
 STEP = L(2) ** -30
 """By how much of itself every operand changes; small, and far above what longdouble loses."""
 FACTORS = 1 + STEP * np.array([-1, 1], L)
-CHANGES = 8
-"""With signs by chance: the largest of as many changes of a result counts."""
+CHANGES = 16
+"""With signs by chance: the largest of as many changes of a result counts.
+
+Two terms that cancel may change alike in all of them: with 8, that happened to a result."""
 SIZES = {
     "as they are": lambda x: x,
     "small": lambda x: x * 1e-4,
