@@ -122,11 +122,6 @@ def blocked(page: Browser, what: str) -> None:
     print(f"{what:48} longest task {max(times, default=0):5} ms, of {len(times)}")
 
 
-def open_tab(page: Browser, name: str) -> None:
-    """Open a tab by the beginning of its name."""
-    page.tab(name)
-
-
 def in_browser(path: Path, name: str) -> None:
     """What a reader of the page waits for, and how smoothly it moves."""
     with BROWSERS[name]() as page:
@@ -160,7 +155,7 @@ def in_browser(path: Path, name: str) -> None:
         frames(page, ".graph .canvas", "graph, unfolded, all of it: zoom", 30)
         playing(page, "graph, unfolded, all of it: play")
         blocked(page, "graph, unfolded, all of it")
-        open_tab(page, "Timeline")
+        page.tab("Timeline")
         time.sleep(2)
         blocked(page, "timeline opened")
         frames(page, ".timeline .canvas", "timeline: move", 0)

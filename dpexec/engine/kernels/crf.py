@@ -14,7 +14,7 @@ from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
-from dpexec.engine.kernels.math import exp, exp_bounded, lanes, largest, log
+from dpexec.engine.kernels.math import exp, exp_bounded, inner_product, largest, log
 from dpexec.engine.kernels.sequences import in_bounds
 from dpexec.engine.kernels.softmax import add_up
 
@@ -56,15 +56,6 @@ def _weights(tags: Count, chain: Floats, out: Floats) -> int:
     """The weights of transitions. Arguments: number of tags, scores, result."""
     _relative(chain, tags, out)
     return 0
-
-
-@lanes
-def _product(x: Any, start: int, y: Any, first: int, n: int) -> Any:
-    """The sum of ``n`` products."""
-    total = _ZERO
-    for j in range(n):
-        total += x[start + j] * y[first + j]
-    return total
 
 
 @inline
@@ -119,7 +110,7 @@ def _likelihood(
             top += begin if row == first else between
             cost += log(total) + top - x[r + right[row]] - _score(chain, tags, right, row, first)
         if first < end:
-            cost += log(_product(alpha, (end - 1) * tags, weights, tags, tags))
+            cost += log(inner_product(alpha, (end - 1) * tags, weights, tags, tags))
             cost += largest(chain, tags, tags) - chain[tags + right[end - 1]]
         costs[sequence] = cost
     return 0
@@ -144,7 +135,7 @@ def _likelihood_grad(
                     beta[r + j] = weights[tags + j]
             else:
                 for i in range(tags):
-                    beta[r + i] = _product(weights, (2 + i) * tags, dx, r + tags, tags)
+                    beta[r + i] = inner_product(weights, (2 + i) * tags, dx, r + tags, tags)
                 total = add_up(beta, r, tags)
                 for i in range(tags):
                     beta[r + i] /= total
@@ -152,7 +143,7 @@ def _likelihood_grad(
                 dx[r + j] = exps[r + j] * beta[r + j]
         for row in range(first, end):
             r = row * tags
-            share = flow[sequence] / _product(alpha, r, beta, r, tags)
+            share = flow[sequence] / inner_product(alpha, r, beta, r, tags)
             for j in range(tags):
                 dx[r + j] = alpha[r + j] * beta[r + j] * share
             dx[r + right[row]] = _ZERO  # p - 1 would be wrong where p is nearly 1

@@ -10,25 +10,16 @@ from dpexec.engine.kernels.compiling import inline
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
-from dpexec.engine.kernels.math import exp, expm1, lanes, log1p
+from dpexec.engine.kernels.math import exp, expm1, inner_product, log1p
 from dpexec.engine.ops import hierarchical_sigmoid as declared
 
 __all__: list[str] = []
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 _LIMIT = np.float32(declared.LIMIT)
 
 # Arguments that all kernels have: rows; the longest path; nodes; classes of the complete tree, 0
 # for another tree; the other tree's paths and decisions, or the labels twice.
-
-
-@lanes
-def _product(x: Any, start: int, y: Any, begin: int, n: int) -> Any:
-    """The sum of ``n`` products."""
-    total = _ZERO
-    for j in range(n):
-        total += x[start + j] * y[begin + j]
-    return total
 
 
 @inline
@@ -66,7 +57,7 @@ def _costs(
             node, yes = _step(classes, table, code, i, depth, step)
             z = _ZERO
             if node >= 0:
-                z = _product(weight, node * width, x, i * width, width)
+                z = inner_product(weight, node * width, x, i * width, width)
                 z = z + bias[node] if biased else z
                 z = -_LIMIT if z < -_LIMIT else (_LIMIT if z > _LIMIT else z)
             rest = log1p(exp(-abs(z)))

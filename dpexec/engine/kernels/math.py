@@ -27,6 +27,7 @@ __all__ = [
     "exp_bounded",
     "expm1",
     "gate",
+    "inner_product",
     "lanes",
     "largest",
     "log",
@@ -284,6 +285,15 @@ def tanh_shrink(x: Any) -> Any:
     e = exp_bounded(abs(x))
     near = y * _TWO / (e + _ONE / e)
     return near if abs(x) < _NEAR else x - tanh(x)
+
+
+@lanes
+def inner_product(x: Any, start: int, y: Any, begin: int, n: int) -> Any:
+    """The sum of ``n`` products, of ``x`` from ``start`` on and ``y`` from ``begin`` on."""
+    total = _ZERO
+    for j in range(n):
+        total += x[start + j] * y[begin + j]
+    return total
 
 
 @lanes

@@ -12,7 +12,7 @@ from dpexec.engine.kernels.dropout import signed, word
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.lowering import Code, Constant, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, Integers, kernel
-from dpexec.engine.kernels.math import lanes, log, log1p, sigmoid
+from dpexec.engine.kernels.math import inner_product, log, log1p, sigmoid
 from dpexec.engine.ops._samplers import CUSTOM, LOG_UNIFORM
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -22,15 +22,6 @@ _WORDS = (1 << 64) - 1
 
 # The first arguments of all kernels: rows, columns of labels, columns of noise, classes, and
 # whether small class numbers are drawn more often. The docstrings list the further ones.
-
-
-@lanes
-def _product(x: Any, start: int, y: Any, begin: int, n: int) -> Any:
-    """The sum of ``n`` products."""
-    total = _ZERO
-    for j in range(n):
-        total += x[start + j] * y[begin + j]
-    return total
 
 
 @inline
@@ -106,7 +97,7 @@ def _cost(
         total = _ZERO
         for j in range(columns):
             at = i * columns + j
-            z = _product(x, i * width, weight, chosen[at] * width, width)
+            z = inner_product(x, i * width, weight, chosen[at] * width, width)
             if biased:
                 z += bias[chosen[at]]
             o, b = sigmoid(z), _noise(noises, classes, falling, chosen[at])

@@ -39,6 +39,17 @@ def same(made, *feeds):
     return program, names, fetches
 
 
+SEQUENCE_ENDS = (
+    [
+        info("round", LONG, []),
+        info("going", BOOL, []),
+        helper.make_tensor_sequence_value_info("before", FLOAT, None),
+    ],
+    [info("again", BOOL, []), helper.make_tensor_sequence_value_info("after", FLOAT, None)],
+)
+"""Inputs and outputs of the body of a loop that changes a sequence."""
+
+
 def bags(insert=(), body_nodes=()):
     """Sums of x[0 : i + 1] in each round, put into a sequence."""
     body = helper.make_graph(
@@ -52,15 +63,7 @@ def bags(insert=(), body_nodes=()):
             node("Identity", ["going"], ["again"]),
         ],
         "body",
-        [
-            info("round", LONG, []),
-            info("going", BOOL, []),
-            helper.make_tensor_sequence_value_info("before", FLOAT, None),
-        ],
-        [
-            info("again", BOOL, []),
-            helper.make_tensor_sequence_value_info("after", FLOAT, None),
-        ],
+        *SEQUENCE_ENDS,
     )
     return [
         node("SequenceEmpty", [], ["empty"]),
@@ -226,15 +229,7 @@ def written_to_bag(condition, place=0, other="row"):
             node("Identity", ["going"], ["again"]),
         ],
         "body",
-        [
-            info("round", LONG, []),
-            info("going", BOOL, []),
-            helper.make_tensor_sequence_value_info("before", FLOAT, None),
-        ],
-        [
-            info("again", BOOL, []),
-            helper.make_tensor_sequence_value_info("after", FLOAT, None),
-        ],
+        *SEQUENCE_ENDS,
     )
     nodes = [
         node("SequenceConstruct", ["x"], ["bag"]),

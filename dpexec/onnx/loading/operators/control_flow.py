@@ -29,7 +29,7 @@ _MOST_ROUNDS = 512
 
 @operator("If")
 def if_(node: Node) -> Any:
-    """One branch if the condition is known, else blocks of the program, or a write to an array."""
+    """One branch if the condition is known; else both are blocks, or one write to an array."""
     known = node.known(0)
     names = ("then_branch", "else_branch")
     if known is not None:
