@@ -14,7 +14,7 @@ from dpexec.engine.graph import describe as graph_file
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir.program import Program
-from dpexec.engine.trace import Trace, TraceFormatError, from_chrome
+from dpexec.engine.trace import Event, Trace, TraceFormatError, from_chrome
 from dpexec.engine.trace.events import FORMAT as TRACE_FORMAT
 from dpexec.engine.trace.files import unpacked
 
@@ -56,6 +56,19 @@ _MAYBE: _Types = {  # fields of a node that older files may lack
     "kernels": (list, tuple),
 }
 _LISTING: _Types = {"name": (str,), "kind": (str,), "takes": (str,), "source": (str,)}
+_PASS: _Types = {
+    "name": (str,),
+    "before": (int,),
+    "after": (int,),
+    "added": (list, tuple),
+    "removed": (list, tuple),
+    "changed": (list, tuple),
+}
+_ROWS = {"processors": 3, "meetings": 2, "preparing": 2, "reading": 2, "recovering": 2}
+"""Facts of a trace that are rows of so many numbers."""
+_AMOUNTS = ("bytes", "waited", "awaited", "busy")  # facts of an event that are numbers
+_LARGEST = 1e12
+"""Seconds, and more steps than any run has: larger ones are damage, and no view can draw them."""
 _TASK: _Types = {
     "key": (str,),
     "device": (int, type(None)),
@@ -144,6 +157,8 @@ def as_trace(source: Any) -> Trace:
             source = from_chrome(source) if chrome else Trace.from_json(source)
         except TraceFormatError as error:
             raise FileError(str(error)) from error
+        except OverflowError as error:
+            raise FileError("the trace is damaged: a time is out of all bounds") from error
         _check_trace(source)
     elif not isinstance(source, Trace):
         if not hasattr(type(source), "trace"):
@@ -164,6 +179,14 @@ def _check_trace(trace: Trace) -> None:
     for name in ("num_threads", "cpus"):
         if not isinstance(trace.meta.get(name, 1), int):
             raise FileError(f"the trace is damaged: {name} is {trace.meta[name]!r:.80}")
+    for name, width in _ROWS.items():
+        rows = trace.meta.get(name, [])
+        if not isinstance(rows, list) or not all(_is_row(row, width) for row in rows):
+            raise FileError(f"the trace is damaged: {name} are no rows of {width} numbers")
+    for number, event in enumerate(trace.events):
+        _check_event(number, event)
+    if not all(abs(row.time) < _LARGEST for row in trace.memory):
+        raise FileError("the trace is damaged: a time of its memory is out of all bounds")
     if trace.graph is None:
         return
     count = len(_checked(trace.graph)["nodes"])
@@ -173,6 +196,26 @@ def _check_trace(trace: Trace) -> None:
             raise FileError(f"event {number} of the trace is of device {event.device}")
         if event.node is not None and not 0 <= event.node < count:
             raise FileError(f"event {number} of the trace is of operator {event.node}, of {count}")
+
+
+def _is_row(row: Any, width: int) -> bool:
+    return isinstance(row, list) and len(row) == width and all(map(_is_number, row))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < _LARGEST
+
+
+def _check_event(number: int, event: Event) -> None:
+    """Reject times and steps that no run has, and facts that are no numbers."""
+    is_fine = 0 <= event.step < _LARGEST and -_LARGEST < event.start <= event.stop < _LARGEST
+    args = event.args
+    if args:
+        is_fine = is_fine and all(
+            type(args[name]) in (int, float) for name in _AMOUNTS if args.get(name) is not None
+        )
+    if not is_fine:
+        raise FileError(f"event {number} of the trace is damaged: {event!r:.200}")
 
 
 def program_graph(program: Program) -> SSAGraph:
@@ -207,7 +250,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not text.strip():
         raise FileError(f"{path.name} is empty")
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_refused)
     except ValueError as error:
         what = "is damaged, was cut off, or is no JSON file"
         raise FileError(f"{path.name} {what}: {error}") from error
@@ -221,6 +264,10 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"{', '.join(formats)}"
         )
     return data
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _checked(data: Mapping[str, Any]) -> GraphData:
@@ -243,6 +290,8 @@ def _checked(data: Mapping[str, Any]) -> GraphData:
 
 def _check_fields(data: Mapping[str, Any]) -> None:
     parts = [("devices", _DEVICE), ("vars", _VAR), ("nodes", _NODE)]
+    if data.get("passes") is not None:
+        parts.append(("passes", _PASS))
     if "tasks" in data:
         parts += [("tasks", _TASK), ("nodes", {"task": (str, type(None))})]
     for part, fields in parts:
