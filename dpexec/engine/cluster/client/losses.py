@@ -1,13 +1,14 @@
-"""Texts of errors and logs about lost workers, and the number of losses that a run survives."""
+"""Lost workers: what the others have, texts of errors and logs, and how many a run survives."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dpexec.engine.cluster.home_table import HomeTable
+from dpexec.engine.cluster.worker.state import Held
 
-__all__ = ["ATTEMPTS", "named", "report", "what_is_lost"]
+__all__ = ["ATTEMPTS", "common_step", "having", "named", "report", "what_is_lost"]
 
 ATTEMPTS = 5
 """How often a step or the set-up of a run may lose workers before it is given up.
@@ -16,6 +17,29 @@ It may be what kills them. A task of the user that does so has killed four when 
 """
 
 _logger = logging.getLogger(__name__)
+
+
+def common_step(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
+    """The last step that all remaining replicas have made: the complete one, or an allowed one.
+
+    For lost replicas, their mirrors count. States older than the complete step do not count: they
+    are on workers that were silent for some time.
+    """
+    there = {device for found in held.values() for device in found.stores}
+    made = [max(steps) for found in held.values() for steps in found.stores.values()]
+    for found in held.values():
+        made += [max(steps) for device, steps in found.mirrors.items() if device not in there]
+    least = min((step for step in made if step >= complete), default=complete)
+    return max(step for step in (complete, *allowed) if step <= least)
+
+
+def having(held: Mapping[str, Held], device: int, step: int, mirrored: bool) -> list[str]:
+    """The workers that have the state of a replica after a step, or its mirror."""
+    return [
+        worker
+        for worker, found in held.items()
+        if step in (found.mirrors if mirrored else found.stores).get(device, ())
+    ]
 
 
 def what_is_lost(device: int, homes: HomeTable, mirrored: bool) -> str:

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import dask
 
+from dpexec.engine.cluster.client import losses
 from dpexec.engine.cluster.client.candidates import Candidates
 from dpexec.engine.cluster.client.lifetime import tell_homes, watch_client
-from dpexec.engine.cluster.client.losses import ATTEMPTS, named, report, what_is_lost
-from dpexec.engine.cluster.client.who_has import common_step, having
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.messages import Epoch, NewBinding
 from dpexec.engine.cluster.worker import state as cluster_state
@@ -168,7 +167,7 @@ class ReplicaGroup:
         living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:
-            raise WorkerLostError(f"{named(gone, self.homes)}", gone)
+            raise WorkerLostError(f"{losses.named(gone, self.homes)}", gone)
         fit, is_crowded = self._candidates.fit(living), self.homes.is_crowded
         return is_crowded(fit) and is_crowded(self._candidates.ready(fit, self._rehearse))
 
@@ -196,14 +195,14 @@ class ReplicaGroup:
         answers, silent = self._stop(self._candidates.living())
         self._candidates.leave_out(silent)
         held = {worker: found for worker, found in answers.items() if found is not None}
-        step = common_step(held, self.complete, allowed)
+        step = losses.common_step(held, self.complete, allowed)
         if not self._candidates.fit(answers):
-            raise WorkerLostError(f"{named(silent, self.homes)}", silent)
+            raise WorkerLostError(f"{losses.named(silent, self.homes)}", silent)
         self._move(self._candidates.homes(before, answers), held, step)
         gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
         out = before.workers.keys() - self.homes.workers.keys() - gone.keys()
         there = self._candidates.fit(out)
-        report(before, self.homes, gone | dict.fromkeys(there, "does not reach all others"))
+        losses.report(before, self.homes, gone | dict.fromkeys(there, "does not reach all others"))
 
     def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
         """Let workers end the tasks of earlier epochs, however long these take.
@@ -247,12 +246,12 @@ class ReplicaGroup:
             WorkerLostError: that happened too often.
         """
         self._candidates.want()
-        for left in reversed(range(ATTEMPTS)):
+        for left in reversed(range(losses.ATTEMPTS)):
             try:
                 living = self._candidates.living(begins=True)
                 self.homes = self._candidates.homes(self.homes, living)
                 self._make_room(self.homes.workers, self.complete)
-                self._is_last = left < ATTEMPTS - 1 and len(self.homes.workers) == 1
+                self._is_last = left < losses.ATTEMPTS - 1 and len(self.homes.workers) == 1
                 break
             except WorkerLostError as error:
                 if not left:
@@ -289,7 +288,7 @@ class ReplicaGroup:
         everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
         moved = {}
         for worker, devices in homes.workers.items():
-            new = [d for d in devices if worker not in having(held, d, step, mirrored=False)]
+            new = [d for d in devices if worker not in losses.having(held, d, step, mirrored=False)]
             if new:
                 moved[worker] = self._parts(worker, new, held, step)
         self._give(moved, step, False, everybody, "to move replicas")
@@ -297,7 +296,7 @@ class ReplicaGroup:
         self._is_last = len(homes.workers) == 1 and (before > 1 or self._is_last)
         mirrors: dict[str, dict[int, list[Any]]] = {}
         for device, worker in self.mirrors if self.filled else ():
-            if self._mirror_anew or worker not in having(held, device, step, mirrored=True):
+            if self._mirror_anew or worker not in losses.having(held, device, step, mirrored=True):
                 args = step, device, False, self.own[device]
                 part = self._submit(homes.address[device], cluster_state.take, *args)
                 mirrors.setdefault(worker, {})[device] = [part]
@@ -359,12 +358,12 @@ class ReplicaGroup:
         sources = [
             (home, device)
             for device in range(len(self.own))
-            for home in having(held, device, step, mirrored=False)
+            for home in losses.having(held, device, step, mirrored=False)
         ]
         if not sources and (kept := self._kept_after(step)):
             return {device: kept[device] for device in devices}
         if not sources:
-            raise StateLostError(what_is_lost(devices[0], self.homes, self._mirrored))
+            raise StateLostError(losses.what_is_lost(devices[0], self.homes, self._mirrored))
         own = {device: self._own_part(device, worker, held, step) for device in devices}
         home, device = min(sources, key=lambda source: self._distance(source[0], worker))
         common = self._part(home, worker, step, device, False, None, self.own[device])
@@ -390,10 +389,10 @@ class ReplicaGroup:
         if not self.own[device]:
             return []
         for mirrored in (False, True):
-            there = having(held, device, step, mirrored)
+            there = losses.having(held, device, step, mirrored)
             if there:
                 home = min(there, key=lambda home: self._distance(home, worker))
                 return [self._part(home, worker, step, device, mirrored, self.own[device])]
         if kept := self._kept_after(step):  # the last one was lost while replicas moved from it
             return kept[device][:1]
-        raise StateLostError(what_is_lost(device, self.homes, self._mirrored))
+        raise StateLostError(losses.what_is_lost(device, self.homes, self._mirrored))
