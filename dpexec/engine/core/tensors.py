@@ -76,12 +76,13 @@ class LoDTensor:
     """
 
     __slots__ = (
-        *("_array", "_dims", "_lod", "_source"),
+        *("_array", "_coming", "_dims", "_lod", "_source"),
         *("in_scope", "lent", "origin", "place", "version"),
     )
 
     def __init__(self) -> None:
         self._array: Any = None
+        self._coming: Any = None  # the form of a deferred value
         self._dims = [0]
         self._lod: list[list[int]] = []
         self.place: Place = CPUPlace()
@@ -104,17 +105,26 @@ class LoDTensor:
 
     @property
     def form(self) -> Any:
-        """Shape and type; None while nothing is stored, or the value is deferred."""
+        """Shape and type; None while nothing is stored, or if those of a deferred value are open.
+
+        To ask does not fetch a deferred value.
+        """
+        if self._source is not None:
+            return self._coming
         return None if self._array is None else (self._array.shape, self._array.dtype)
 
-    def defer(self, source: Callable[[], Any], place: Place | None = None) -> None:
+    def defer(
+        self, source: Callable[[], Any], place: Place | None = None, form: Any = None
+    ) -> None:
         """Let ``source`` deliver the array when it is first read (state kept on a cluster).
 
         Args:
             source: delivers it.
             place: where it will lie; None: where the one before did.
+            form: shape and type that it will have; None: only its source can tell.
         """
-        self._array, self._source, self.place = None, source, place or self.place
+        self._array, self._source, self._coming = None, source, form
+        self.place = place or self.place
         if self.in_scope:
             moved()
 
@@ -122,6 +132,11 @@ class LoDTensor:
     def is_deferred(self) -> bool:
         """Whether the array is yet to be delivered."""
         return self._source is not None
+
+    @property
+    def source(self) -> Callable[[], Any] | None:
+        """Delivers the array; None if it is here."""
+        return self._source
 
     def bring(self) -> None:
         """Fetch the array from its source, if the value is still deferred."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpexec.engine.core import tensors
 from dpexec.engine.core.copies import copy_on, with_arrays
-from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.core.memory import count_memory
@@ -121,7 +121,12 @@ class Replicas:
         known = self._specs.get(name, {})
         if device in known and self.current(name):
             return known[device]
-        value = self.value(0 if self.shared else device, name)
+        device = 0 if self.shared else device
+        held = self.tensor(device, name)
+        if held is not None and held.is_deferred and held.form is not None:
+            shape, dtype = held.form  # to look at the value would fetch it
+            return Spec(shape, as_var_type(dtype))
+        value = self.value(device, name)
         return None if value is None else array_spec(value)
 
     def keep_specs(self, name: str, made: Mapping[int, Spec]) -> None:
@@ -136,11 +141,6 @@ class Replicas:
             known = _form_of(before[device]) if device in before else form
             self.forms += known != _form_of(spec)
         self._specs[name] = {**before, **made}
-
-    def _forget_away(self, name: str) -> None:
-        """Forget what differs between devices, as all of them get the same."""
-        self._lods.pop(name, None)
-        self._specs.pop(name, None)
 
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
@@ -171,7 +171,6 @@ class Replicas:
             if self._seen.get(name) != version:
                 self.generation += 1
                 self._seen[name] = version
-                self._forget_away(name)
                 self._look_at(name)
         self._clock = tensors.last_write
 
@@ -199,6 +198,9 @@ class Replicas:
         return held if isinstance(held, LoDTensorArray | LoDRankTable) else None
 
     def _look_at(self, name: str) -> None:
+        """Note the form of a variable that was written, of which devices now have the same."""
+        self._lods.pop(name, None)
+        self._specs.pop(name, None)
         found = self.stored(0, name)
         form = type(self._list(name)) if found is None and name in self._lists else None
         form = form if found is None else found.form
@@ -272,7 +274,6 @@ class Replicas:
                 var.value._lod = lod.to_lists()
         self.generation += 1
         self._seen[name] = version
-        self._forget_away(name)
         self._look_at(name)
 
     def taken(self) -> set[str]:
