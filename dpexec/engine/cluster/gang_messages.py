@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AlikeSteps",
     "Batch",
+    "Handover",
     "Order",
+    "Others",
     "Outcome",
     "OutcomesToTell",
     "OutcomesTold",
@@ -196,6 +198,40 @@ class Order(NamedTuple):
         return self.steps[-1].last if self.steps else None
 
 
+class Others(NamedTuple):
+    """Values that replicas of another run on the same worker have.
+
+    Args:
+        epoch: of that run.
+        step: number of its last complete step.
+        device: one of its replicas on the worker.
+        names: names of the variables, by the device that takes them.
+    """
+
+    epoch: Epoch
+    step: int
+    device: int
+    names: Mapping[int, Sequence[str]]
+
+
+class Handover(NamedTuple):
+    """An order to a member to read or set variables of its replicas, between steps.
+
+    Args:
+        base: number of the last complete step.
+        read: names of the variables that the outcome returns, by device.
+        copied: what to copy from another run; None: nothing.
+        values: what to set, by device and name.
+        mirrored: what to set in mirrors, by device and name.
+    """
+
+    base: int
+    read: Mapping[int, Sequence[str]]
+    copied: Others | None
+    values: Mapping[int, Mapping[str, Any]]
+    mirrored: Mapping[int, Mapping[str, Any]]
+
+
 @dataclass(slots=True)
 class Outcome:
     """The outcome of an order.
@@ -223,14 +259,16 @@ class Rest:
     """A member's task has ended: another one is needed for the next order."""
 
 
-def _is_plain(message: Order | Batch | Outcome | Rest) -> bool:
+def _is_plain(message: Order | Batch | Handover | Outcome | Rest) -> bool:
     """Whether it holds no objects of users, so that receivers can import all classes in it."""
     if isinstance(message, Order):
         return not message.new and not message.blocks
+    if isinstance(message, Handover):
+        return True
     return isinstance(message, Outcome) and message.error is None and message.noted is None
 
 
-def encode(message: Order | Batch | Outcome | Rest) -> list[memoryview]:
+def encode(message: Order | Batch | Handover | Outcome | Rest) -> list[memoryview]:
     """The buffers of a message; its arrays must not change before they are sent."""
     buffers: list[Any] = []
     dumps = plain_pickle.dumps if _is_plain(message) else pickle.dumps
@@ -262,7 +300,7 @@ class OutcomesToTell:
             outcome: the outcome of an order.
             binding: number of the binding that ran last.
         """
-        if outcome.error is not None or outcome.noted is not None:
+        if outcome.error is not None or outcome.noted is not None or not outcome.done:
             return encode(outcome)
         fetched = outcome.fetched
         known = self._forms.get(binding)

@@ -13,6 +13,7 @@ from distributed.client import _wait
 
 from dpexec.engine.cluster.gang_messages import (
     Batch,
+    Handover,
     Order,
     Outcome,
     OutcomesTold,
@@ -117,7 +118,7 @@ class GangLines:
 
     # ---- orders
 
-    def post(self, orders: Sequence[Order | list[memoryview]]) -> None:
+    def post(self, orders: Sequence[Order | Handover | list[memoryview]]) -> None:
         """Send each member its order.
 
         Args:
@@ -128,7 +129,7 @@ class GangLines:
         self._waiting = set(range(len(orders)))
         self._has_failed = False
 
-    def send(self, told: Sequence[Order | Batch | list[memoryview]]) -> None:
+    def send(self, told: Sequence[Order | Batch | Handover | list[memoryview]]) -> None:
         """Queue a message for each member; it goes out when the lines move next.
 
         Args:

@@ -12,15 +12,15 @@ import logging
 import secrets
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.engine.cluster.client.binding_registry import News
 from dpexec.engine.cluster.client.gang_calls import GangCalls
 from dpexec.engine.cluster.client.gang_lines import GangLines, hang_up
 from dpexec.engine.cluster.client.gang_orders import GangOrders, KnownForm, Once, StepForms
-from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest
-from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part
+from dpexec.engine.cluster.client.step_outcome import StepOutcome, StepRequest, error_of
+from dpexec.engine.cluster.gang_messages import Batch, Handover, Order, Outcome, Part
 from dpexec.engine.cluster.worker.gang import open_door
 from dpexec.engine.cluster.worker.wakeups import fewer_wakeups_of_nannies
 from dpexec.engine.compile.bindings.binding import Binding
@@ -62,7 +62,7 @@ class GangRunner:
 
     def __init__(self, contact: Contact, group: ReplicaGroup, coming: Coming | None = None) -> None:
         self._contact, self._group, self._later = contact, group, coming
-        self._members: list[Member] = []
+        self.members: list[Member] = []
         self._why_not_nccl = ""
         self._epoch = group.epoch
         self._open: list[Line] = []  # which end with this object
@@ -102,7 +102,7 @@ class GangRunner:
             return None
         try:
             for wanted in steps:
-                wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
+                wanted.binding.plan.exchange = how_exchanged(self.members, self._why_not_nccl)
             lines.post(self._repeated(steps, first) or self._orders(steps, first, False))
             lines.push(0.0 if wait else _LONG)
             if self._later is not None and self._later.may_follow:
@@ -131,11 +131,11 @@ class GangRunner:
         """Whether members still know a form."""
         return self._forms.knows(form)
 
-    def make(self, orders: Sequence[list[Any]]) -> StepOutcome:
-        """Make a step.
+    def make(self, orders: Sequence[list[Any] | Handover]) -> StepOutcome:
+        """Make a step, or hand variables over.
 
         Args:
-            orders: encoded, of a form that members know.
+            orders: of each member; those for steps are encoded, of a form that members know.
         """
         lines = self._lines
         assert lines is not None
@@ -145,6 +145,23 @@ class GangRunner:
             self.part()
             raise
         return self._finish(lines)
+
+    def hand_over(self, orders: Sequence[Handover]) -> Sequence[Mapping[str, Any]] | None:
+        """Let members read or take values, between steps; they wait for orders.
+
+        Args:
+            orders: the order of each member.
+
+        Returns:
+            What was read, per device; None if a member is gone, or could not do it.
+        """
+        try:
+            made = self.make(orders)
+        except WorkerLostError:
+            return None
+        if isinstance(made.error, KeyboardInterrupt):
+            raise made.error
+        return None if made.error is not None else made.fetched
 
     def _finish(self, lines: GangLines) -> StepOutcome:
         """The outcome of the steps that were started."""
@@ -166,10 +183,10 @@ class GangRunner:
             news: new bindings, and those to keep.
         """
         try:
-            if self._epoch != self._group.epoch or not self._members:
+            if self._epoch != self._group.epoch or not self.members:
                 self._gather()
             for wanted in steps:
-                wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
+                wanted.binding.plan.exchange = how_exchanged(self.members, self._why_not_nccl)
             return self._run(steps, first, recorded, news)
         except GangError as error:
             missing = self._lines.missing if self._lines is not None else {}
@@ -203,7 +220,7 @@ class GangRunner:
         told = GangOrders(steps, fed, batches, first, recorded)
         needed: dict[Any, Any] = {}
         parts = []
-        for member in self._members:
+        for member in self.members:
             blocks: dict[Any, Any] = {}
             parts.append((told.of(member.devices, blocks), [*blocks]))
             needed |= blocks
@@ -238,7 +255,7 @@ class GangRunner:
         Args:
             batches: the feeds of later steps; rows are sent as long as these objects exist.
         """
-        if self._members and self._epoch == self._group.epoch:
+        if self.members and self._epoch == self._group.epoch:
             self._deliver(batches)
 
     def _send_ahead(self, feeds: Feeds) -> None:
@@ -257,7 +274,7 @@ class GangRunner:
                 self._lines.send(
                     [
                         Batch(number, {device: once(fed[device].values) for device in m.devices})
-                        for m in self._members
+                        for m in self.members
                     ]
                 )
 
@@ -323,7 +340,7 @@ class GangRunner:
             self._lines = GangLines(self._contact, parts, self._open)
             self._lines.open(visitor)
             self._forms = StepForms([member.devices for member in members])
-        self._members, self._epoch = members, self._group.epoch
+        self.members, self._epoch = members, self._group.epoch
 
     def _parts(self, members: Sequence[Member], visited: bool) -> list[Part]:
         group, limit, by_nccl = self._group, self._contact.limit, not self._why_not_nccl
@@ -334,7 +351,7 @@ class GangRunner:
         """Let the members' tasks end; the next run makes a new gang."""
         if self._lines is not None:
             self._lines.close()
-        self._lines, self._members, self._forms = None, [], StepForms()
+        self._lines, self.members, self._forms = None, [], StepForms()
 
     # ---- what became of orders
 
@@ -345,7 +362,7 @@ class GangRunner:
         fetched: list[dict[str, Any]] = [{}] * devices
         noted: list[Noted | None] = [None] * devices
         there, sent, failed = [], 0, False
-        for member, outcome in zip(self._members, outcomes, strict=True):
+        for member, outcome in zip(self.members, outcomes, strict=True):
             if outcome is not None:
                 failed = failed or outcome.error is not None
                 for device in member.devices:
@@ -355,20 +372,9 @@ class GangRunner:
                 sent += outcome.bytes_sent
         if len(there) == len(outcomes) and not failed:
             return StepOutcome(min(there), fetched, noted, sent)
-        error = self._error(outcomes)
+        error = error_of(outcomes, [member.name for member in self.members])
         self.part()  # all have left
         return StepOutcome(min(there, default=0), fetched, noted, sent, error, way.missing)
-
-    def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:
-        """The error to raise: an operator's error comes before those that followed from it."""
-        errors = [o.error for o in outcomes if o is not None and o.error is not None]
-        for error in errors:
-            if not isinstance(error, GangError):
-                return error
-        if errors:
-            return errors[0]
-        lost = [m.name for m, o in zip(self._members, outcomes, strict=True) if o is None]
-        return GangError(f"{', '.join(lost)} did not answer") if lost else None
 
 
 class _Coming(NamedTuple):

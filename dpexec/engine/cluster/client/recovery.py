@@ -52,6 +52,11 @@ class Recovery:
         self._disturbed = False  # whether these steps may be incomplete
         self._regrouped = 0
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether no steps are under way, and nothing is lost."""
+        return self.lost is None and self.settle is None and not self._disturbed
+
     # ---- steps
 
     def begin(self, count: int) -> range:

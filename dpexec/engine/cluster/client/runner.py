@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from dpexec.engine.cluster.client.binding_registry import BindingRegistry, News
 from dpexec.engine.cluster.client.gang_runner import GangRunner
+from dpexec.engine.cluster.client.handover import Holder
 from dpexec.engine.cluster.client.idle_watch import IdleWatch
 from dpexec.engine.cluster.client.lifetime import begin_run, end_run, forget
 from dpexec.engine.cluster.client.open_run import OpenRun, may_come_later
@@ -88,25 +89,25 @@ class ClusterRunner:
     ) -> None:
         self._contact, self.client = contact, contact.client
         self._runs, self._observers = replicas.scope.runs_of(label), observers
-        self._contact.workers()  # fails fast without a scheduler; installing a plugin would wait
+        contact.workers()  # fails fast without a scheduler; installing a plugin would wait
         self.token = begin_run(contact, self.client, contact.limit, spec.places)  # readers hold it
         try:
             self.group = ReplicaGroup(contact, self.token, spec, strategy.recovery == "mirror")
         except BaseException:  # its traceback keeps the contact alive, so the run would not end
             end_run(weakref.ref(self.client), self.token)
             raise
-        runner = GangRunner if spec.collectives == "gang" else TaskRunner
-        self._runner = runner(self._contact, self.group, coming)
+        orders = GangRunner if spec.collectives == "gang" else TaskRunner
+        self._runner = orders(contact, self.group, coming)
         self._told = BindingRegistry(self.group)
         self._recovery = Recovery(self.group, self._told.forget, replicas.busy)
-        self.variables = Variables(self.group, self._recovery, replicas)
+        self.variables = Variables(Holder(self.group, self._recovery, self._runner), replicas)
         parts = self.group, self._recovery, self._told, self.variables, observers, self._runs
         self._usual = UsualRuns(self._runner, *parts)
         self.fetched: Sequence[Mapping[str, Any]] = []
         self._open: OpenRun | None = None
         self.begun: ClusterRecording | None = None
-        take = weakref.WeakMethod(self._take)
-        self._watch = IdleWatch(self.client, self.token, self._recovery, self.group, take)
+        idle = self._recovery, self.group, weakref.WeakMethod(self._take)
+        self._watch = IdleWatch(self.client, self.token, *idle)
         self.processors = WorkerSamples()
         self._recordings = LimitedCache[Binding, ClusterRecording](limit_of("bindings on workers"))
 
@@ -150,7 +151,7 @@ class ClusterRunner:
         if not recovery.look(self.variables.set_anew):
             return None
         news = self._told.news(bindings)
-        if news.new or not self.variables.taken or not self._runner.is_open:
+        if news.new or not self._runner.is_open or not self.variables.taken(bindings):
             return None
         shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
         wanted = requests(steps, news.keys, shards)
@@ -295,7 +296,7 @@ class ClusterRunner:
         if begun is None:
             recovery.give_up()
         bindings = [binding for binding, _ in steps]
-        fed = {name for _, feeds in steps if feeds.persistable for name in feeds.persistable}
+        fed = {name for _, feeds in steps for name in feeds.persistable or ()}
 
         def rest() -> StepOutcome:
             nonlocal done
@@ -360,7 +361,7 @@ class ClusterRunner:
         recording: ClusterRecording | None,
     ) -> StepOutcome:
         """Make steps by one graph, or by the members of a gang."""
-        news = self._told.news([binding for binding, _ in steps])
+        news = self._told.news([b for b, _ in steps])
         if recording is not None or not self._runner.tells:  # recording asks workers about it
             news = self._told.tell(news)
         wanted = requests(steps, news.keys, shards)
@@ -377,15 +378,14 @@ class ClusterRunner:
 
     # ---- what comes before a step, and around it
 
-    def _get_ready(self, bindings: Iterable[Binding], fed: Collection[str]) -> None:
+    def _get_ready(self, bindings: Collection[Binding], fed: Collection[str]) -> None:
         """Let replicas move to workers that have joined, and send variables that the user set.
 
         Args:
             bindings: the bindings that will run.
             fed: names of persistable variables that will be fed.
         """
-        recovery = self._recovery
-        grown = bool(fed) and self.group.own_also(fed)
+        recovery, grown = self._recovery, bool(fed) and self.group.own_also(fed)
         if recovery.lost is not None:
             if not self.variables.set_anew():
                 raise recovery.lost
@@ -395,6 +395,6 @@ class ClusterRunner:
             self.variables.forget()
         elif self.group.look() or grown:
             recovery.regroup({})
-        if not self.variables.taken:
-            self.variables.take(dict.fromkeys(binding.plan for binding in bindings))
+        if not self.variables.taken(bindings):
+            self.variables.take(bindings)
             recovery.lost = None

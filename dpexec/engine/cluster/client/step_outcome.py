@@ -10,6 +10,7 @@ from dpexec.engine.cluster.worker.versions import StaleTaskError
 from dpexec.engine.exchange.wire import GangError
 
 if TYPE_CHECKING:
+    from dpexec.engine.cluster.gang_messages import Outcome
     from dpexec.engine.cluster.messages import BindingKey, Noted
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.compile.regions.env import Shard
@@ -77,6 +78,23 @@ class StepOutcome:
     def lost(self) -> bool:
         """Whether the steps ended early because workers are gone or silent."""
         return isinstance(self.error, GangError | StaleTaskError)
+
+
+def error_of(outcomes: Sequence[Outcome | None], names: Sequence[str]) -> BaseException | None:
+    """The error to raise: an operator's error comes before those that followed from it.
+
+    Args:
+        outcomes: of the members of a gang; None: that member is gone.
+        names: of the members.
+    """
+    errors = [o.error for o in outcomes if o is not None and o.error is not None]
+    for error in errors:
+        if not isinstance(error, GangError):
+            return error
+    if errors:
+        return errors[0]
+    lost = [name for name, outcome in zip(names, outcomes, strict=True) if outcome is None]
+    return GangError(f"{', '.join(lost)} did not answer") if lost else None
 
 
 def count_made(

@@ -130,8 +130,9 @@ class UsualRuns:
             return None
         if not self._recovery.look(self._variables.set_anew):
             return None
-        told = self._told.knows(binding, like.key.number) and self._variables.taken
-        if not told or not gang.may_repeat:
+        if not self._told.knows(binding, like.key.number) or not gang.may_repeat:
+            return None
+        if not self._variables.taken((binding,)):
             return None
         if self._form is None or not gang.knows(self._form):
             self._form = gang.form_of(like.request(feeds, 0, 0))

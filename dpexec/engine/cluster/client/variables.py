@@ -6,17 +6,17 @@ they are read.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.engine.cluster.client.handover import Away, Holder, hand_over
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.core import tensors
 from dpexec.engine.core.copies import values_on
-from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
@@ -24,17 +24,16 @@ from dpexec.engine.core.variable_values import hold
 from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
-    from dpexec.engine.cluster.client.recovery import Recovery
-    from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.cluster.client.step_outcome import BoundBatch
     from dpexec.engine.compile.bindings.binding import Binding
     from dpexec.engine.compile.plans.plan import Plan
     from dpexec.engine.compile.plans.replicas import Replicas, Stored
     from dpexec.engine.core.scope import ScopeVariable
+    from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Variables"]
 
-_value_of = operator.attrgetter("value")
+_value_of, _source_of = operator.attrgetter("value"), operator.attrgetter("source")
 _LISTS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 
@@ -42,13 +41,13 @@ class Variables:
     """The variables of the replicas, as the client sees them.
 
     Args:
-        group: the replicas.
-        recovery: reads again if workers are lost meanwhile.
+        holder: the replicas, and how they are read.
         replicas: the user's variables in this process.
     """
 
-    def __init__(self, group: ReplicaGroup, recovery: Recovery, replicas: Replicas) -> None:
-        self._group, self._recovery, self._replicas = group, recovery, replicas
+    def __init__(self, holder: Holder, replicas: Replicas) -> None:
+        self._holder, self._replicas = holder, replicas
+        self._group, self._recovery = holder.group, holder.recovery
         self._generation = -1  # of the variables that were sent to workers last
         self._versions: dict[str, int] = {}  # of the values on the workers
         self._sources: dict[str, int] = {}  # the device whose value of a variable the user sees
@@ -56,14 +55,23 @@ class Variables:
         self._lists: dict[str, int] = {}  # device of arrays and rank tables that runs wrote
         self._deferred: dict[str, Stored] = {}  # tensors that the latest run left to be fetched
         self._deferred_to: list[ScopeVariable] = []  # the variables that hold these tensors
+        self._deferred_from: list[Any] = []  # their sources
         self._deferred_by: Any = None  # the run that did so; None: the next run must do it again
+        self._moves = -1  # ``tensors.moves`` when all this was so
         others = [known for known in replicas.away_in if known() is not None]
         self._behind = bool(others)  # an engine that shares the variables may have written some
         replicas.away_in = [*others, weakref.ref(self)]
 
-    @property
-    def taken(self) -> bool:
-        """Whether the workers have all variables that the user or another engine set."""
+    def taken(self, bindings: Collection[Binding]) -> bool:
+        """Whether the workers have all variables that the user or another engine set.
+
+        What engines on the same workers wrote is handed over now, where that is possible.
+
+        Args:
+            bindings: the bindings that will run.
+        """
+        if self._generation != self._replicas.generation or self._behind:
+            self._hand_over(_plans(bindings))
         return self._generation == self._replicas.generation and not self._behind
 
     def set_anew(self) -> bool:
@@ -74,16 +82,16 @@ class Variables:
         """Whether the user's scope has all that workers have, as steps write nothing."""
         return not self._computed
 
-    def take(self, plans: Iterable[Plan]) -> None:
+    def take(self, bindings: Iterable[Binding]) -> None:
         """Send variables that the user or another engine set to the workers that use them.
 
         Args:
-            plans: the plans that read them.
+            bindings: the bindings that will run.
 
         Raises:
             ClusterError: what another engine wrote is lost.
         """
-        plans = list(plans)
+        plans = _plans(bindings)
         if self._behind and not self._replicas.common:
             self._bring(itertools.chain(*(names for plan in plans for names in plan.reads)))
         self._behind = False
@@ -131,6 +139,31 @@ class Variables:
             if own:
                 self._replicas.restore(name, own)
 
+    def _hand_over(self, plans: Sequence[Plan]) -> None:
+        """Let members take what other engines on their workers wrote, as far as they can."""
+        replicas = self._replicas
+        if not self._group.filled or any(scope.local_var_names() for scope in replicas.scopes[1:]):
+            return  # devices have values of their own, which were restored
+        reads = [
+            set[str]().union(*(p.reads[d] for p in plans)) for d in range(len(replicas.places))
+        ]
+        lacking = self._lacking(reads)
+        held = {name: replicas.tensor(0, name) for name in lacking}
+        found = {name: None if tensor is None else tensor.source for name, tensor in held.items()}
+        away = {name: source for name, source in found.items() if isinstance(source, Away)}
+        handed = hand_over(away, reads, self._holder, not replicas.common) if away else set()
+        self._versions.update((name, lacking[name]) for name in handed)
+        for device, names in enumerate(reads):
+            self._sources.update((n, device) for n in names & handed if n not in self._sources)
+        if len(handed) == len(lacking):
+            self._generation, self._behind = replicas.generation, False
+
+    def _lacking(self, reads: Iterable[Iterable[str]]) -> dict[str, int]:
+        """The versions of the variables that devices read and workers lack."""
+        seen = self._replicas.seen
+        names = dict.fromkeys(itertools.chain(*reads))
+        return {name: seen(name) for name in names if self._versions.get(name) != seen(name)}
+
     def bring_home(self, names: Iterable[str]) -> None:
         """Fetch every device's own values: a later run begins with them on whatever workers.
 
@@ -152,11 +185,7 @@ class Variables:
         Variables that were not set stay as they are; replicas may have different values of them.
         """
         group, replicas = self._group, self._replicas
-        written = {
-            name: replicas.seen(name)
-            for name in dict.fromkeys(itertools.chain(*plan.reads))
-            if self._versions.get(name) != replicas.seen(name)
-        }
+        written = self._lacking(plan.reads)
         values: list[dict[str, Any]] = []
         for device, names in enumerate(plan.reads):
             self._sources.update((name, device) for name in names if name not in self._sources)
@@ -263,10 +292,14 @@ class Variables:
             binding: the binding.
             fed: names of persistable variables that they were fed.
         """
-        same = self._deferred_by == (binding.opened or binding, fed, tensors.moves)
+        same = self._deferred_by == (binding.opened or binding, fed)
         written, known = self._deferred, self._deferred_to
         if not same or not all(map(operator.is_, map(_value_of, known), written.values())):
             self._defer(binding, fed)
+        elif self._moves != tensors.moves:  # as when another run has left its own to be fetched
+            if not all(map(operator.is_, map(_source_of, written.values()), self._deferred_from)):
+                self._defer(binding, fed)
+            self._moves = tensors.moves
         now = self._replicas.touch(self._deferred)
         self._versions.update(dict.fromkeys(self._deferred, now))
         if len(self._replicas.away_in) > 1:
@@ -285,7 +318,10 @@ class Variables:
         dense = {n: d for n, d in source.items() if n not in self._lists}
         self._deferred_to = [self._replicas.scope.var(name) for name in dense]
         found = zip(self._deferred_to, dense.items(), strict=True)
-        self._deferred = {n: self._deferred_one(var, n, d, kinds[n]) for var, (n, d) in found}
+        self._deferred = {
+            n: self._deferred_one(var, n, d, kinds[n], binding.specs[d].get(n))
+            for var, (n, d) in found
+        }
         for name in self._deferred:
             made = {d: found[name] for d, found in enumerate(binding.specs) if name in found}
             self._replicas.keep_specs(name, made)
@@ -294,17 +330,24 @@ class Variables:
         alike = not any(
             found[name].is_open for found in home.specs for name in kinds if name in found
         )
-        self._deferred_by = (home, fed, tensors.moves) if tells and alike else None
+        self._deferred_by = (home, fed) if tells and alike else None
+        self._deferred_from = [*map(_source_of, self._deferred.values())] if tells else []
+        self._moves = tensors.moves
 
-    def _deferred_one(self, var: ScopeVariable, name: str, device: int, kind: VarType) -> Stored:
+    def _deferred_one(
+        self, var: ScopeVariable, name: str, device: int, kind: VarType, spec: Spec | None
+    ) -> Stored:
         """The tensor of a user's variable, whose value is still to be fetched."""
-        # the source must not know the scope, or tensor and scope would keep each other alive
-        source = functools.partial(_pull, self._group, self._recovery, device, name)
-        held_as = SelectedRows if kind == VarType.SELECTED_ROWS else LoDTensor
-        var.value = var.value if isinstance(var.value, held_as) else None
-        held: Stored = var.get_selected_rows() if held_as is SelectedRows else var.get_tensor()
-        held.defer(source, CPUPlace())
-        return held
+        source = Away(self._holder, device, name)
+        if kind == VarType.SELECTED_ROWS:
+            var.value = var.value if isinstance(var.value, SelectedRows) else None
+            rows = var.get_selected_rows()
+            rows.defer(source, CPUPlace())
+            return rows
+        var.value = var.value if isinstance(var.value, LoDTensor) else None
+        tensor = var.get_tensor()
+        tensor.defer(source, CPUPlace(), _form(spec))
+        return tensor
 
     def bring_lists(self) -> None:
         """Fetch arrays of tensors and rank tables that steps wrote: lists cannot be deferred.
@@ -316,13 +359,17 @@ class Variables:
             return
         scope = self._replicas.scope
         for name, device in self._lists.items():
-            value = _pull(self._group, self._recovery, device, name)
+            value = self._holder.pull(device, name)
             if value is not None:
                 hold(scope.find_var(name) or scope.var(name), CPUPlace(), value)
         self._replicas.listed(self._lists)
         self._versions.update((name, self._replicas.seen(name)) for name in self._lists)
         self._lists.clear()
         self._tell_others()
+
+
+def _plans(bindings: Iterable[Binding]) -> list[Plan]:
+    return [*dict.fromkeys(binding.plan for binding in bindings)]
 
 
 def _kind(binding: Binding, device: int, name: str) -> VarType:
@@ -332,11 +379,8 @@ def _kind(binding: Binding, device: int, name: str) -> VarType:
     return declared.type if spec is None else spec.kind
 
 
-def _pull(group: ReplicaGroup, recovery: Recovery, device: int, name: str) -> Any:
-    """The value that a replica has of a variable; None if none of its steps has written it."""
-
-    def load() -> Any:
-        calls = [(group.homes.address[device], (device, [name]))]
-        return group.call(cluster_state.values, calls, f"to read {name}")[0].get(name)
-
-    return host_copy(recovery.read(load))
+def _form(spec: Spec | None) -> Any:
+    """The form of a deferred tensor; None if only its value tells."""
+    if spec is None or spec.is_open or spec.size < 0:
+        return None
+    return spec.shape, to_numpy(spec.dtype)

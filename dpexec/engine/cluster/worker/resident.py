@@ -14,7 +14,16 @@ from collections.abc import Iterator
 
 from distributed import get_worker, secede
 
-from dpexec.engine.cluster.gang_messages import Batch, Order, Outcome, Part, Rest, decode, encode
+from dpexec.engine.cluster.gang_messages import (
+    Batch,
+    Handover,
+    Order,
+    Outcome,
+    Part,
+    Rest,
+    decode,
+    encode,
+)
 from dpexec.engine.cluster.repeated_steps import (
     ORDER,
     RepeatedOrder,
@@ -22,6 +31,7 @@ from dpexec.engine.cluster.repeated_steps import (
     kind_of,
 )
 from dpexec.engine.cluster.worker.gang import Seat, seat_of
+from dpexec.engine.cluster.worker.state import hand_over
 from dpexec.engine.cluster.worker.telling import copy_to_send
 from dpexec.engine.cluster.worker.wakeups import fewer_wakeups, short_turns
 from dpexec.engine.cluster.worker.worker import replicas_at
@@ -175,10 +185,14 @@ def _outcome(seat: Seat, part: Part, data: memoryview) -> Outcome | None:
             if over:
                 seat.forget(over)
         else:
-            told: Order | Batch = decode(data)
+            told: Order | Batch | Handover = decode(data)
             if isinstance(told, Batch):
                 seat.batches[told.number] = told
                 return None
+            if isinstance(told, Handover):
+                replicas = replicas_at(part.epoch.token, part.me.worker)
+                with replicas.working(part.epoch):
+                    return Outcome(fetched=hand_over(replicas, part.me.worker, told))
             order = _whole(seat, told)
         replicas = replicas_at(part.epoch.token, part.me.worker)
         replicas.begin_work(part.epoch)

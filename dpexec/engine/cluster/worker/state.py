@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from distributed import get_worker
 
+from dpexec.engine.cluster.gang_messages import Handover, Others
 from dpexec.engine.cluster.messages import Epoch, StepOf
 from dpexec.engine.cluster.worker.departure import hold_until_closed
 from dpexec.engine.cluster.worker.gang import leave
@@ -32,6 +33,7 @@ __all__ = [
     "advance",
     "digests",
     "give",
+    "hand_over",
     "mirror",
     "settle",
     "setup",
@@ -254,6 +256,45 @@ def _require_same(versions: Versions, step: int, known: Mapping[str, Any]) -> No
     """
     if versions.at(step) is not known:
         raise StaleTaskError(f"a step overwrote the values after step {step} while they were read")
+
+
+def hand_over(replicas: WorkerReplicas, address: str, order: Handover) -> dict[int, dict[str, Any]]:
+    """Read or set variables of the replicas, between steps.
+
+    Args:
+        replicas: of this worker; the caller works with them.
+        address: of this worker.
+        order: what to do.
+
+    Returns:
+        What was read, by device and name.
+
+    Raises:
+        StaleTaskError: a step may have overwritten the values meanwhile.
+    """
+    read = {}
+    for device, names in order.read.items():
+        known = replicas.stores[device].at(order.base)
+        read[device] = {name: host_copy(known[name]) for name in names if name in known}
+    arrays, stores = StepArrays(), replicas.stores
+    if order.copied is not None:
+        _copy(stores, order.copied, replicas_at(order.copied.epoch.token, address), arrays)
+    for kept, given in (stores, order.values), (replicas.mirrors, order.mirrored):
+        for device, values in given.items():
+            kept[device].set(values, arrays)
+    return read
+
+
+def _copy(
+    stores: Mapping[int, Versions], copied: Others, others: WorkerReplicas, arrays: StepArrays
+) -> None:
+    """Copy variables from the replicas of another run on this worker."""
+    with others.working(copied.epoch):
+        versions = others.stores[copied.device]
+        known = versions.at(copied.step)
+        for device, names in copied.names.items():
+            stores[device].set({name: known[name] for name in names}, arrays)
+        _require_same(versions, copied.step, known)
 
 
 def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
