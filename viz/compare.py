@@ -19,10 +19,10 @@ from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import CompareData
 from dpexec.viz.pages.units import (
     counted,
-    cut,
     percent,
     room,
     seconds_text,
+    shortened,
     signed_percent,
     wrapped,
 )
@@ -323,7 +323,7 @@ class Comparison(View):
             return []
         texts = [f"  {spread(cause)}{'  (noise)' if cause.is_noise else ''}" for cause in causes]
         longest = max(_SHORTEST, min(LONGEST, room() - max(map(len, texts))))
-        labels = [cut(cause_text(cause), longest) for cause in causes]
+        labels = [shortened(cause_text(cause), longest) for cause in causes]
         width = max(map(len, labels))
         rows = [f"{label:<{width}}{said}" for label, said in zip(labels, texts, strict=True)]
         total = self.steps[1] - self.steps[0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width
-from dpexec.viz.pages.units import cut, seconds_text, time_ticks
+from dpexec.viz.pages.units import cut, seconds_text, shortened, time_ticks
 
 ROWS = 20
 LONGEST = 52
@@ -79,7 +79,7 @@ def _waterfall(
 ) -> None:
     """From one step's time to the other's, a row per cause; the axis shows only that range."""
     canvas.legend([("collective", "longer"), ("optimize", "shorter"), ("feed", "noise, or a step")])
-    labels = [cut(fall.label, LONGEST) for fall in falls]
+    labels = [shortened(fall.label, LONGEST) for fall in falls]
     left = MARGIN + max(text_width(text, 11) for text in (*labels, *names)) + 12
     width = _WIDTH - left - MARGIN - _SPREAD
     ends = [*steps, *(end for fall in falls for end in (fall.before, fall.after))]
@@ -110,7 +110,7 @@ def _waterfall(
 
 
 def _bars(canvas: Canvas, shown: Sequence[Bar]) -> None:
-    labels = [cut(bar.label, LONGEST) for bar in shown]
+    labels = [shortened(bar.label, LONGEST) for bar in shown]
     left = MARGIN + max((text_width(label, 11) for label in labels), default=0.0) + 12
     width = _WIDTH - left - MARGIN - _FIGURES
     highest = max((max(bar.before, bar.after) for bar in shown), default=0.0)

@@ -312,7 +312,8 @@ class Findings(View):
             head = f"{'on the path':>12}  {'twice as fast':>15}  {'no time':>10}"
             lines.append(f"{by:<{width}}  {head if by == tables[0][0] else ''}".rstrip())
             lines += [
-                f"  {shortened(effect.name, width - 2)}  {seconds_text(effect.path):>12}  "
+                f"  {shortened(effect.name, width - 2):<{width - 2}}  "
+                f"{seconds_text(effect.path):>12}  "
                 f"{_shorter(effect.half, self._replays.seconds):>15}  "
                 f"{_shorter(effect.none, self._replays.seconds):>10}"
                 for effect in found

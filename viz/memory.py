@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from dpexec.viz.measured.memory_use import (
+    COLOURS,
     NANO,
     POINTS,
     DeviceMemory,
@@ -81,6 +82,7 @@ class Memory(View):
             "title": self.title,
             "notes": [*map(_by_kind, self.devices[:_SAID]), *([note] if thin else [])],
             "devices": [self._device(used) for used in self.devices],
+            "looks": COLOURS,
             "view": self._view(),
         }
 

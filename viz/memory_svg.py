@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from dpexec.viz.measured.memory_use import DeviceMemory, Peak
+from dpexec.viz.measured.memory_use import COLOURS, DeviceMemory, Peak
 from dpexec.viz.measured.schedule import Schedule, Step
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width
 from dpexec.viz.pages.units import bytes_text, cut, percent, size_ticks, time_ticks
@@ -16,13 +16,6 @@ _LEFT = 96.0
 _HEIGHT = 190.0
 _HEAD = 22.0  # room above the peak for its label
 _LISTED = 8
-_COLOUR = {  # kind of memory -> role whose colour it has
-    "parameter": "forward",
-    "state": "lr_sched",
-    "gradient": "backward",
-    "temporary": "optimize",
-    "feed": "feed",
-}
 
 
 def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> str:
@@ -33,9 +26,9 @@ def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> s
     if len(schedule.steps) > 1:
         notes = [f"This is step {step.number}, in which device {largest.device} has its peak."]
     canvas = Canvas(title, _WIDTH, notes)
-    used = [kind for kind in _COLOUR if any(d.kinds[kind].any() for d in devices)]
+    used = [kind for kind in COLOURS if any(d.kinds[kind].any() for d in devices)]
     canvas.y += 4
-    canvas.legend([(_COLOUR[kind], kind) for kind in used])
+    canvas.legend([(COLOURS[kind], kind) for kind in used])
     highest = float(max(max(d.peak.bytes, d.work_area.max(initial=0)) for d in devices))
     for device in devices:
         _chart(canvas, device, step, max(1.0, highest))
@@ -95,12 +88,12 @@ def _stack(
     left, width, bottom, per_byte = frame
     base = np.zeros(len(columns))
     areas = []
-    for kind in _COLOUR:
+    for kind in COLOURS:
         sizes = used.kinds[kind][columns].astype(float)
         if sizes.any():
             lower = bottom - base * per_byte
             area = _area(xs, left + width, lower, base + sizes, bottom, per_byte)
-            canvas.path(area, f"area r-{_COLOUR[kind]}", f"{kind} of device {used.device}")
+            canvas.path(area, f"area r-{COLOURS[kind]}", f"{kind} of device {used.device}")
             areas.append((kind, (base * per_byte, sizes * per_byte)))
             base = base + sizes
     for kind, area_of in areas:
@@ -215,7 +208,7 @@ def _parts(canvas: Canvas, peak: Peak) -> None:
         canvas.text(left, canvas.y + 11, name, "tick")
         width = room * part.bytes / shown[0].bytes
         share = part.bytes / peak.bytes if peak.bytes else 0.0
-        canvas.bar(bars, canvas.y + 1, width, 12, _COLOUR[part.kind], part.name)
+        canvas.bar(bars, canvas.y + 1, width, 12, COLOURS[part.kind], part.name)
         text = f"{bytes_text(part.bytes)}, {percent(share)}, {part.kind}"
         canvas.text(bars + width + 8, canvas.y + 11, text, "faint")
         canvas.y += 18

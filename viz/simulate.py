@@ -108,7 +108,9 @@ class Simulation(View):
         self._left_out = schedule.left_out
         self._crowded = contention(schedule)
         self.measured = statistics.median(template.measured for template in self._templates)
-        if recorded == 1 and self.devices > 1 and link.bandwidth is None:
+        sums = any(template.buckets for template in self._templates)
+        self._alone = recorded == 1 and sums and link.bandwidth is None
+        if self._alone and self.devices > 1:
             raise ValueError(
                 "a trace of one device does not tell how fast devices aggregate gradients: give a "
                 "bandwidth in bytes per second"
@@ -135,8 +137,7 @@ class Simulation(View):
     @cached_property
     def scan(self) -> tuple[Prediction, ...]:
         """Predictions for 1, 2, 4, ... devices; for 1 only, if the speed of a link is unknown."""
-        alone = self.recorded_devices == 1 and self.link.bandwidth is None
-        numbers = [1] if alone else sorted({*SCANNED, self.devices})
+        numbers = [1] if self._alone else sorted({*SCANNED, self.devices})
         others = self.link.bandwidth is not None or self.cores != self._recorded_cores
         model = Model(
             MODES[self.recorded_mode],

@@ -240,7 +240,9 @@ def _fit(columns: dict[str, list[str]], room: int) -> list[str]:
         left_out.append(name)
     if excess() > 0:
         width = max(_NAME, len(columns["name"][0]) - excess())
-        columns["name"] = [shortened(cell.rstrip(), width) for cell in columns["name"]]
+        columns["name"] = [
+            f"{shortened(cell.rstrip(), width):<{width}}" for cell in columns["name"]
+        ]
     return left_out
 
 

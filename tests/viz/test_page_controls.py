@@ -1,11 +1,15 @@
 """Mouse, keys and links of the interactive page, and its timeline, in a headless browser."""
 
 import re
+from dataclasses import replace
+
+from dpexec.viz.measured.memory_use import COLOURS
 
 from dpexec import viz
+from dpexec.engine.trace.events import Allocation
 from tests.viz.browser import drawn, hovered, show, tabs, track
 from tests.viz.graphs import mlp
-from tests.viz.traces import task, trace
+from tests.viz.traces import straggling, task, trace
 
 CANVAS = ".graph .canvas"
 
@@ -147,3 +151,17 @@ def test_words_at_links_stand_below_the_names_of_lanes(window, tmp_path):
     drawn(page)
     assert page.js("return seen.length")
     assert page.js("return hidden") == []
+
+
+def test_a_kind_of_memory_has_one_colour_whatever_else_there_is(window, tmp_path):
+    for kinds in (("parameter", "state", "temporary"), ("temporary", "feed")):
+        rows = tuple(Allocation(1.0, 0, kind, 64, kind) for kind in kinds)
+        made = replace(straggling(1), memory=rows)
+        window.open(viz.memory(made).save(tmp_path / "memory.html"))
+        legend = window.js(
+            "return [...document.querySelectorAll('.legend [style*=part]')]"
+            ".map(i => [i.parentNode.textContent, i.style.getPropertyValue('--part')])"
+        )
+        assert legend == [[kind, f"var(--{COLOURS[kind]}-line)"] for kind in kinds]
+        assert f"r-{COLOURS['temporary']}" in viz.memory(made).svg
+    assert window.log() == []

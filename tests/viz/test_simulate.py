@@ -3,11 +3,13 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.template import templates
 from dpexec.viz.simulate import simulate
 
+import dpexec as fluid
 from tests.fixtures.record_traces import RUNS, stored
 from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas, warming_up
 
@@ -165,6 +167,20 @@ def test_a_single_device_needs_a_bandwidth():
     found = simulate(made, devices=4, bandwidth=1e9)
     assert found.prediction.devices == 4 and found.prediction.step > found.scan[0].step
     assert [p.devices for p in simulate(made).scan] == [1]
+
+
+def test_a_single_device_without_gradients_needs_none():
+    execution = fluid.ExecutionStrategy()
+    execution.trace = True
+    out = fluid.layers.softmax(fluid.data("x", [None, 4]))
+    predictor = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        exec_strategy=execution, places=fluid.cpu_places(1)
+    )
+    exe = fluid.Executor(fluid.CPUPlace())
+    for _ in range(3):
+        exe.run(predictor, feed={"x": np.ones((2, 4), "float32")}, fetch_list=[out])
+    found = simulate(predictor, devices=4, cores=4)
+    assert found.prediction.devices == 4 and found.prediction.throughput > 1
 
 
 def test_steps_slow_at_first_are_left_out():

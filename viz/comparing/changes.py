@@ -9,7 +9,7 @@ from typing import Any
 from dpexec.viz.measured.bodies import Inside, inner_name, insides_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical
-from dpexec.viz.pages.units import cut
+from dpexec.viz.pages.units import shortened
 
 _Key = tuple[Any, ...]
 
@@ -85,7 +85,7 @@ class Lone:
 
 def _label(name: str, device: int | None, longest: int | None = None) -> str:
     where = "" if device is None else f" · device {device}"
-    return (name if longest is None else cut(name, longest - len(where))) + where
+    return (name if longest is None else shortened(name, longest - len(where))) + where
 
 
 @dataclass

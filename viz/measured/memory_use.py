@@ -18,6 +18,15 @@ KINDS: tuple[str, ...] = tuple(kind for kind in get_args(MemoryKind) if kind != 
 """The kinds of memory, in the order of the stack. Arenas, in which machine code computes, are left
 out, because their contents are counted as other kinds."""
 
+COLOURS = {
+    "parameter": "forward",
+    "state": "lr_sched",
+    "gradient": "backward",
+    "temporary": "optimize",
+    "feed": "feed",
+}
+"""By kind of memory, the role whose colour it has in every view."""
+
 POINTS = 4000  # per device in a page; each stands for the largest sum of a stretch
 
 NANO = 1e9

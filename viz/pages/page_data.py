@@ -214,6 +214,7 @@ class MemoryData(TypedDict):
     title: str
     notes: Sequence[str]
     devices: Sequence[DeviceMemoryData]
+    looks: Mapping[str, str]  # by kind of memory, in the order of the stack, whose colour it has
     view: tuple[int, int]  # the span shown at first: the counted steps, and the peaks
 
 

@@ -65,17 +65,20 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def shortened(text: str, width: int) -> str:
-    """Return a text in a fixed width; if it is longer, its middle is cut out.
+def shortened(text: str, longest: int) -> str:
+    """Return a text, without its middle if it has more than `longest` characters.
+
+    Names of variables and what is said behind them differ at the end, types of operators at the
+    beginning.
 
     Example:
         >>> shortened("relu", 6), shortened("elementwise_add", 6)
-        ('relu  ', 'el…add')
+        ('relu', 'el…add')
     """
-    if len(text) > width:
-        head = (width - 1) // 2
-        text = f"{text[:head]}…{text[head + 1 - width :]}"
-    return text.ljust(width)
+    if len(text) > longest:
+        head = (longest - 1) // 2
+        text = f"{text[:head]}…{text[head + 1 - longest :]}"
+    return text
 
 
 def room() -> int:

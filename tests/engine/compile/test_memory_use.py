@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.engine.compile.bindings.memory_use import measure
+from dpexec.engine.graph.kinds import COMPUTE
+from dpexec.engine.graph.ssa import OpNode, VarNode
 from tests.engine.run.nets import batches, classifier, train
 from tests.waiting import until
 
@@ -106,6 +109,21 @@ def test_arenas_are_the_memory_of_the_code(run):
     assert arenas == sum(nbytes for key, nbytes in sizes.items() if key[0] != "sum")
     native = bool(engine.compilation.native)
     assert (arenas > 0) == native
+
+
+def test_the_first_note_of_a_result_looks_at_nothing_else():
+    """Or a recording of n operators of Python takes n * n looks."""
+
+    class Other:
+        nbytes = property(lambda self: pytest.fail("looked at"))
+
+    x, view, new = (VarNode(k, name, 0, 0) for k, name in enumerate(("x", "view", "new")))
+    node = OpNode(0, COMPUTE, "split", 0, "forward", inputs=[x], outputs=[view, new])
+    value = np.ones(8)
+    measured: dict[VarNode, int] = {}
+    env = {"x": value, "view": value[:4], "new": np.ones(3), "other": Other()}
+    measure(node, [env], measured)
+    assert measured == {view: 0, new: 24}
 
 
 def test_every_step_has_the_same_peak(run):

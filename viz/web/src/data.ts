@@ -194,6 +194,7 @@ export interface DeviceMemory {
 export interface MemoryData extends Base {
   type: "memory";
   devices: DeviceMemory[];
+  looks: Record<string, string>; // by kind, in the order of the stack, the role whose colour it has
   view: [number, number]; // what is seen at first: the steps that count, and the peaks
 }
 

@@ -61,12 +61,11 @@ def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
     """
     made = [var for var in node.outputs if var.kind == "var"]
     names = {(var.device, var.name) for var in made}
-    seen = {
+    seen = {  # a kernel has no other values than these: looking at all would be quadratic
         id(_root(array))
-        for device, env in enumerate(envs)
-        for name, value in dict.copy(env).items()  # other threads add to it; copies are atomic
-        if (device, name) not in names
-        for array in _arrays(value)
+        for var in node.inputs
+        if (var.device, var.name) not in names
+        for array in _arrays(envs[var.device].get(var.name))
     }
     for var in made:
         arrays = {

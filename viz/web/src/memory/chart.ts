@@ -22,7 +22,7 @@ export class MemoryChart {
 
   constructor(
     private readonly device: DeviceMemory,
-    private readonly kinds: string[],
+    private readonly looks: Record<string, string>, // of every kind, whether there is any or not
     private readonly window: TimeWindow, // shared: all devices show the same time
     private readonly moved: () => void,
   ) {
@@ -134,7 +134,9 @@ export class MemoryChart {
     if (position >= 0) {
       const { device } = this;
       const time = device.times[position] as number;
-      const values = this.kinds.map((kind) => [kind, device.kinds[kind]?.[position] ?? 0] as const);
+      const values = Object.keys(this.looks).map(
+        (kind) => [kind, device.kinds[kind]?.[position] ?? 0] as const,
+      );
       const total = values.reduce((sum, [, value]) => sum + value, 0);
       this.tip.replaceChildren(
         h("b", {}, `${bytes(total)} at ${nanoseconds(time)}`),
@@ -170,11 +172,11 @@ export class MemoryChart {
   private areas(context: CanvasRenderingContext2D): void {
     const { device } = this;
     let below = new Float64Array(device.times.length);
-    this.kinds.forEach((kind, number) => {
+    Object.entries(this.looks).forEach(([kind, look], number) => {
       const values = device.kinds[kind];
       if (!values) return;
       const above = below.map((value, k) => value + (values[k] ?? 0));
-      this.area(context, below, above, number);
+      this.area(context, below, above, colour(`${look}-line`), number % 2 > 0);
       below = above;
     });
     if (device.work_area)
@@ -232,17 +234,15 @@ export class MemoryChart {
     context: CanvasRenderingContext2D,
     below: Float64Array,
     above: Float64Array,
-    number: number,
+    fill: string,
+    hatched: boolean,
   ): void {
     context.beginPath();
     this.steps(context, above, false);
     this.steps(context, below, true);
     context.closePath();
     context.globalAlpha = 0.75;
-    context.fillStyle =
-      number % 2
-        ? (hatch(context, colour(`part-${number % 8}`)) ?? "")
-        : colour(`part-${number % 8}`);
+    context.fillStyle = hatched ? (hatch(context, fill) ?? "") : fill;
     context.fill();
     context.globalAlpha = 1;
   }

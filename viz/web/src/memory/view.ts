@@ -11,7 +11,7 @@ import { TimeWindow } from "../window";
 import { MemoryChart } from "./chart";
 
 export function memoryView(data: MemoryData, context: Context): Panel {
-  const kinds = [...new Set(data.devices.flatMap((device) => Object.keys(device.kinds)))];
+  const used = new Set(data.devices.flatMap((device) => Object.keys(device.kinds)));
   const { playhead } = context;
   const times = data.devices.flatMap(({ times }) => [times[0] ?? 0, times[times.length - 1] ?? 1]);
   // Steps begin before the first value and may end long after the last one: with feeds and fetches.
@@ -24,7 +24,7 @@ export function memoryView(data: MemoryData, context: Context): Panel {
     charts.forEach((chart) => chart.redraw());
     context.changed();
   };
-  const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
+  const charts = data.devices.map((device) => new MemoryChart(device, data.looks, window, moved));
   const play = (): void => {
     const time = playhead?.time ?? null;
     if (time !== null && (time < window.from || time > window.to))
@@ -44,16 +44,18 @@ export function memoryView(data: MemoryData, context: Context): Panel {
   const legend = h(
     "ul",
     { class: "legend", "aria-label": "Legend" },
-    kinds.map((kind, number) =>
-      h(
-        "li",
-        {},
-        h("i", {
-          class: `bar-part ${number % 2 ? "hatched" : ""}`,
-          style: `--part:var(--part-${number})`,
-        }),
-        kind,
-      ),
+    Object.entries(data.looks).map(([kind, look], number) =>
+      used.has(kind)
+        ? h(
+            "li",
+            {},
+            h("i", {
+              class: `bar-part ${number % 2 ? "hatched" : ""}`,
+              style: `--part:var(--${look}-line)`,
+            }),
+            kind,
+          )
+        : null,
     ),
     data.devices.some((device) => device.work_area)
       ? h(
