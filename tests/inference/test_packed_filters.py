@@ -129,3 +129,26 @@ def test_programs_that_train_keep_nothing(folder):
     both.check(images(4))
     assert not both.program._predictor_threads
     assert not both.scope.find_var("second").packed
+
+
+def test_weights_whose_rows_push_each_other_out_of_caches_give_the_same_bits(tmp_path, monkeypatch):
+    from dpexec.engine.kernels import fully_connected
+
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 1
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [None, 24])
+        out = layers.fc(layers.fc(x, 512, act="relu"), 1024)
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        fluid.io.save_inference_model(str(tmp_path), ["x"], [out], exe, main)
+    results = []
+    for copies in (True, False):
+        monkeypatch.setattr(onednn, "copies_operands", lambda copies=copies: copies)
+        fully_connected._turning.cache_clear()
+        both = Both(str(tmp_path))
+        x = np.random.default_rng(0).normal(size=(80, 24)).astype("float32")
+        results.append([both.check(x[:rows]) for rows in (80, 1, 2, 32, 33)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -16,7 +16,7 @@ from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.onednn import BIAS, DST, SRC, WEIGHTS, Primitive
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import with_threads
-from dpexec.engine.kernels.packing import is_packed, packed
+from dpexec.engine.kernels.packing import GAP, collide, is_packed, packed
 from dpexec.engine.kernels.products import layer_product
 
 __all__: list[str] = []
@@ -54,16 +54,23 @@ class _Layer:
     result: int = onednn.FLOAT32
     scales: tuple[float, ...] = ()
 
+    @property
+    def weights(self) -> onednn.Handle:
+        """How the weights lie before the product is made; the library may choose it."""
+        small, spread = bool(self.scales), collide(self.columns)
+        return onednn.described(
+            [self.depth, self.columns],
+            [0, 1] if not small and (spread or not self.packed) else None,
+            onednn.INT8 if small else onednn.FLOAT32,
+            GAP if spread and not small else 0,
+        )
+
     def primitive(self, rows: int, threads: int = 1) -> Primitive:
         """The library's product for a number of rows."""
         small = bool(self.scales)
         return onednn.product(
             onednn.described([rows, self.depth], [0, 1], self.source),
-            onednn.described(
-                [self.depth, self.columns],
-                None if self.packed or small else [0, 1],
-                onednn.INT8 if small else onednn.FLOAT32,
-            ),
+            self.weights,
             onednn.described([rows, self.columns], [0, 1], self.result),
             onednn.described([1, self.columns], [0, 1]) if self.bias else None,
             Epilogue(

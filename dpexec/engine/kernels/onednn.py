@@ -41,6 +41,7 @@ __all__ = [
     "adds_bytes_exactly",
     "available",
     "convolution",
+    "copies_operands",
     "described",
     "divided",
     "execute_functions",
@@ -63,6 +64,7 @@ _ANY_LAYOUT, _DIRECT, _TRAINING = 1, 1, 64
 _NAME = 8
 _HALVES_IN_HARDWARE = 0xE7
 _EXACT_BYTES = (0x0F, 0x67)  # AVX2_VNNI, AVX512_VNNI
+_AVX512 = 0x27
 _OF_ARGUMENT = 255
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
@@ -80,7 +82,10 @@ def divided(threads: int = 1) -> Iterator[None]:
 
 
 def described(
-    shape: Sequence[int], order: Sequence[int] | None = None, number: int = FLOAT32
+    shape: Sequence[int],
+    order: Sequence[int] | None = None,
+    number: int = FLOAT32,
+    gap: int = 0,
 ) -> Handle:
     """The layout of an array.
 
@@ -88,12 +93,15 @@ def described(
         shape: dimensions as oneDNN counts them: batch or filters, channels, height, width.
         order: the dimensions from the slowest to the fastest; None: the library chooses.
         number: type of the numbers.
+        gap: how many numbers are unused behind each row, the fastest dimension.
     """
-    return _described(tuple(shape), None if order is None else tuple(order), number)
+    return _described(tuple(shape), None if order is None else tuple(order), number, gap)
 
 
 @functools.lru_cache(limit_of("oneDNN primitives"))
-def _described(shape: tuple[int, ...], order: tuple[int, ...] | None, number: int) -> Handle:
+def _described(
+    shape: tuple[int, ...], order: tuple[int, ...] | None, number: int, gap: int
+) -> Handle:
     rank = len(shape)
     if order is None:
         made = create(
@@ -104,7 +112,7 @@ def _described(shape: tuple[int, ...], order: tuple[int, ...] | None, number: in
     strides, step = [0] * rank, 1
     for axis in reversed(order):
         strides[axis] = step
-        step *= shape[axis]
+        step *= shape[axis] + (gap if step == 1 else 0)
     made = create(
         "dnnl_memory_desc_create_with_strides", rank, shape, number, tuple(strides),
         kind="memory_desc",
@@ -334,6 +342,12 @@ def adds_bytes_exactly() -> bool:
         return False
     isa = entry("dnnl_get_effective_cpu_isa")()
     return any(isa & wanted == wanted for wanted in _EXACT_BYTES)
+
+
+@functools.cache
+def copies_operands() -> bool:
+    """Whether products copy the blocks of their operands: the library does so with AVX-512."""
+    return available() and entry("dnnl_get_effective_cpu_isa")() & _AVX512 == _AVX512
 
 
 def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:

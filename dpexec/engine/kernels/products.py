@@ -46,6 +46,7 @@ from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.lowering import Code, Sized, Value, lowering
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
+from dpexec.engine.kernels.packing import GAP, collide, is_packed, spread
 from dpexec.engine.ops.matmul import scale_of
 
 __all__ = ["layer_product", "matrix_product"]
@@ -55,21 +56,37 @@ __all__ = ["layer_product", "matrix_product"]
 class _Product:
     """A product of matrices; :func:`matrix_product` describes the fields."""
 
-    a: Value
-    b: Value
+    a: Any  # a value, or a constant where it was spread
+    b: Any
     out: Value
     sizes: tuple[int, int, int]
     flips: tuple[bool, bool]
     alpha: float
     times: int
     apart: tuple[bool, bool, bool]
+    gaps: tuple[int, int] = (0, 0)
+
+    def spread(self, code: Code) -> _Product:
+        """The product of copies whose rows do not push each other out of the caches."""
+        m, n, k = self.sizes
+        made = self
+        if self.times > 1 or code.halves:
+            return made
+        if self.flips[0] and collide(m) and n >= _REPAYS:
+            made = replace(made, a=spread(code, self.a, k, m), gaps=(GAP, 0))
+        if not self.flips[1] and collide(n) and m >= _REPAYS:
+            made = replace(made, b=spread(code, self.b, k, n), gaps=(made.gaps[0], GAP))
+        return made
 
     def turned(self, out: Value) -> _Product:
         """The product ``b.T @ a.T``, which is the transposed result."""
         m, n, k = self.sizes
         flips = not self.flips[1], not self.flips[0]
         apart = self.apart[1], self.apart[0], self.apart[2]
-        return replace(self, a=self.b, b=self.a, out=out, sizes=(n, m, k), flips=flips, apart=apart)
+        gaps = self.gaps[::-1]
+        return replace(
+            self, a=self.b, b=self.a, out=out, sizes=(n, m, k), flips=flips, apart=apart, gaps=gaps
+        )
 
 
 def matrix_product(
@@ -106,7 +123,7 @@ def matrix_product(
         return False  # the library would scale the bias, too
     product = _Product(a, b, out, sizes, flips, alpha, times, apart)
     if library:
-        _by_onednn(code, product)
+        _by_onednn(code, product.spread(code))
     else:
         _by_blas(code, product)
     return True
@@ -142,17 +159,17 @@ def _primitive(
     m, n, k = product.sizes
 
     def laid(
-        rows: int, columns: int, many: bool, flip: bool, number: int = onednn.FLOAT32
+        rows: int, columns: int, many: bool, flip: bool, number: int = onednn.FLOAT32, gap: int = 0
     ) -> onednn.Handle:
         shape, order = [at(rows, count), at(columns, count)], [1, 0] if flip else [0, 1]
         if product.times > 1:
             shape = [at(product.times, count) if many else 1, *shape]
             order = [0, *(axis + 1 for axis in order)]
-        return onednn.described(shape, order, number)
+        return onednn.described(shape, order, number, gap)
 
     ends = (
-        laid(m, k, product.apart[0], product.flips[0], number),
-        laid(k, n, product.apart[1], product.flips[1], number),
+        laid(m, k, product.apart[0], product.flips[0], number, product.gaps[0]),
+        laid(k, n, product.apart[1], product.flips[1], number, product.gaps[1]),
         laid(m, n, True, False),
         laid(1, n, False, False) if biased else None,
         Epilogue(factor=product.alpha),
@@ -196,8 +213,10 @@ def layer_product(
         bias: a number for every column; None: none is added.
         relu: whether relu is applied.
     """
-    whole = (True, True, True)
+    whole, (m, n, k) = (True, True, True), sizes
     product = _Product(*operands, sizes, (False, False), alpha=1.0, times=1, apart=whole)
+    if is_packed(code, operands[1]) and collide(n) and m > 1:
+        product = replace(product, b=spread(code, operands[1], k, n), gaps=(0, GAP))
     _by_sgemm(code, product, bias, relu)
 
 
@@ -207,7 +226,8 @@ def _by_sgemm(code: Code, product: _Product, bias: Value | None, relu: bool = Fa
         onednn_calls.product,
         *(*onednn.thread_functions(), _team(product, code.threads), onednn.sgemm_address()),
         *(*flips, m, n, k, float(product.alpha)),
-        *(product.a, m if flips[0] else k, product.b, k if flips[1] else n, product.out),
+        *(product.a, (m if flips[0] else k) + product.gaps[0]),
+        *(product.b, (k if flips[1] else n) + product.gaps[1], product.out),
         *(bias is not None, 0 if bias is None else bias, relu),
     )
 
@@ -224,6 +244,8 @@ def _team(product: _Product, threads: int) -> int | Sized:
     return Sized(team)
 
 
+_REPAYS = 32
+"""Rows or columns of the other operand from which on a product repays a copy of an operand."""
 _FEW, _MORE, _MANY = 2**22, 2**24, 2**26
 _IN_CACHE = 2**18
 """Elements of a matrix whose copy takes hardly any time, as it fits into the cache."""
@@ -294,16 +316,9 @@ def mul(
 
 @lowering("mul_grad")
 def mul_grad(
-    code: Code,
-    x: Value,
-    y: Value,
-    d_out: Value,
-    dx: Value | None,
-    dy: Value | None,
-    *,
-    x_num_col_dims: Any,
-    y_num_col_dims: Any,
-) -> Any:
+    code: Code, x: Value, y: Value, d_out: Value, dx: Value | None, dy: Value | None,
+    *, x_num_col_dims: Any, y_num_col_dims: Any,
+) -> Any:  # fmt: skip
     """``d_out @ y.T`` and ``x.T @ d_out``."""
     if not _all_single(x, y, d_out):
         return False

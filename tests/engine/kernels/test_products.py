@@ -87,6 +87,7 @@ CASES = [
     ((4, 1, 8), {"times": 3, "apart": (True, False, True)}),
     ((4, 6, 8), {"times": 3, "apart": (True, True, False)}),
     ((4, 6, 8), {"times": 1, "apart": (True, True, False)}),
+    ((64, 512, 16), {}),
 ]
 
 
@@ -98,6 +99,17 @@ def test_product(sizes, flips, options, library, monkeypatch):
         monkeypatch.setattr(onednn, "available", lambda: False)
     out, expected, size = product(sizes, flips, **options)
     np.testing.assert_array_less(abs(out - expected), 1e-6 * size)
+
+
+@NEEDS_ONEDNN
+@pytest.mark.parametrize("sizes", [(512, 1024, 40), (40, 512, 2048), (1024, 40, 24)])
+@pytest.mark.parametrize("flips", [(a, b) for a in (False, True) for b in (False, True)])
+def test_spread_operands_give_the_same_bits(sizes, flips, monkeypatch):
+    results = []
+    for copies in (True, False):
+        monkeypatch.setattr(onednn, "copies_operands", lambda copies=copies: copies)
+        results.append(product(sizes, flips)[0].tobytes())
+    assert results[0] == results[1]
 
 
 @NEEDS_HALVES
