@@ -19,6 +19,7 @@ from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.machine import Count, Floats, kernel
 from dpexec.engine.kernels.math import gate, tanh
+from dpexec.engine.kernels.packing import apart, array_apart, length
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
 from dpexec.engine.ops._gru import GruCell, gru_weights, run, run_back
@@ -123,14 +124,14 @@ def _forward_loop(size: int, origin: bool) -> Loop:
     """The steps of a unit, for :func:`_forward`."""
     arrays, (counts, starts, before) = unknowns(6, 3)
     gates, of_gates, sums, more, seen, states = arrays
-    of_candidate = further(of_gates, 2 * size * size)
+    of_candidate = further(of_gates, size * length(2 * size))
     update, reset, new = (place(gates, starts, 3 * size, number * size) for number in range(3))
     here, saw = (place(array, starts, size) for array in (states, seen))
     of_before, of_seen = (before, of_gates, sums), (saw, of_candidate, more)
     calls = [
-        product((counts, 2 * size, size), of_before, (size, 2 * size)),
+        product((counts, 2 * size, size), of_before, (size, length(2 * size))),
         (_forward_gates, (counts, size, update, reset, sums, before, saw)),
-        product((counts, size, size), of_seen, (size, size)),
+        product((counts, size, size), of_seen, (size, length(size))),
         (_forward_states, (counts, size, origin, update, new, more, before, here)),
     ]
     return Loop(calls, len(arrays))
@@ -140,7 +141,7 @@ def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_A
     if not _takes(unit, gates):
         return run(unit, steps, gates, first)
     size, running = len(unit.weight), steps.running
-    weight = np.ascontiguousarray(unit.weight)
+    weight = np.concatenate([array_apart(part).ravel() for part in gru_weights(unit.weight)])
     seen, states = (np.empty((len(gates), size), np.float32) for _ in range(2))
     sums = np.zeros((running, 2 * size), np.float32)
     more = np.empty((running, size), np.float32)
@@ -161,7 +162,7 @@ def _backward_loop(size: int, origin: bool) -> Loop:
     """The steps back of a unit, for :func:`_backward`."""
     arrays, (counts, starts) = unknowns(8, 2)
     gates, before, d_states, of_gates, sums, d_before, d_seen, d_gates = arrays
-    of_candidate = further(of_gates, 2 * size * size)
+    of_candidate = further(of_gates, 2 * size * length(size))
     d_update, d_new = (place(d_gates, starts, 3 * size, i * size) for i in (0, 2))
     known = place(gates, starts, 3 * size), place(before, starts, size)
     d_here = place(d_states, starts, size)
@@ -171,9 +172,9 @@ def _backward_loop(size: int, origin: bool) -> Loop:
             _backward_states,
             (counts, size, origin, *known, d_here, sums, d_before, d_update, d_new),
         ),
-        product((counts, size, size), of_new, (3 * size, size)),
+        product((counts, size, size), of_new, (3 * size, length(size))),
         (backward_gates, (counts, size, *known, d_seen, d_update, d_before)),
-        product((counts, size, 2 * size), of_both, (3 * size, size)),
+        product((counts, size, 2 * size), of_both, (3 * size, length(size))),
     ]
     return Loop(calls, len(arrays))
 
@@ -184,7 +185,8 @@ def _backward(
     if not _takes(unit, gates):
         return run_back(unit, steps, gates, before, d_states)
     size, running = len(unit.weight), steps.running
-    weight = np.concatenate([part.T.ravel() for part in gru_weights(unit.weight)])
+    parts = gru_weights(unit.weight)
+    weight = np.concatenate([array_apart(part.T).ravel() for part in parts])
     d_gates = np.empty(gates.shape, np.float32)
     sums, d_before, d_seen = (np.zeros((running, size), np.float32) for _ in range(3))
     _backward_loop(size, unit.origin_mode).run(
@@ -196,6 +198,29 @@ def _backward(
 
 
 # ---- in code
+
+
+@kernel
+def _spread_weights(size: Count, both: Count, one: Count, weight: Floats, out: Floats) -> int:
+    """Both matrices of a weight, with gaps. Arguments: size, lengths of rows, weight, result."""
+    for i in range(size):
+        for j in range(2 * size):
+            out[i * both + j] = weight[i * 2 * size + j]
+    start, end = size * both, 2 * size * size
+    for i in range(size):
+        for j in range(size):
+            out[start + i * one + j] = weight[end + i * size + j]
+    return 0
+
+
+def _weights_apart(code: Code, weight: Value, size: int) -> Value:
+    """A weight as the steps read it."""
+    both, one = length(2 * size), length(size)
+    if (both, one) == (2 * size, size):
+        return weight
+    made = code.scratch(size * (both + one))
+    code.emit(_spread_weights, size, both, one, weight, made)
+    return made
 
 
 @kernel
@@ -239,7 +264,7 @@ def gru(
     sums, more = code.scratch(sequences, 2 * size), code.scratch(sequences, size)
     clear(code, sums, 0.0)
     walk.follow((walk.first(h0, size), states))
-    arrays = gates, weight, sums, more, seen, states
+    arrays = gates, _weights_apart(code, weight, size), sums, more, seen, states
     loop, first = _forward_loop(size, origin_mode), int(h0 is None)
     loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
     walk.scatter(states, hidden)
@@ -260,8 +285,9 @@ def gru_grad(
     before = walk.before(states, walk.first(h0, size))
     turned_weight, d_gates = code.scratch(3, size, size), code.scratch(rows, 3 * size)
     code.emit(_turn_weights, size, weight, turned_weight)
+    weights = apart(code, turned_weight, 3 * size, size)
     sums, d_before, d_seen = (walk.first(None, size) for _ in range(3))
-    arrays = walk.gather(d_hidden), turned_weight, sums, d_before, d_seen, d_gates
+    arrays = walk.gather(d_hidden), weights, sums, d_before, d_seen, d_gates
     loop = _backward_loop(size, origin_mode)
     loop.emit(code, (gates, before, *arrays), walk.moving, backwards=True)
     if dx is not None:

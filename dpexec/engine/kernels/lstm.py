@@ -14,6 +14,7 @@ from dpexec.engine.kernels.implementations import implementation
 from dpexec.engine.kernels.located import address
 from dpexec.engine.kernels.loop import Loop, further, place, unknowns
 from dpexec.engine.kernels.machine import Kernel
+from dpexec.engine.kernels.packing import array_apart, length
 from dpexec.engine.ops._lstm import Activations, LstmCell, Projection, run, run_back
 from dpexec.engine.ops._recurrent import LOGISTIC, Loops, unbounded
 from dpexec.engine.ops._steps import Steps
@@ -190,7 +191,7 @@ def forward_loop(size: int, width: int, projects: str | None, kinds: Kinds, firs
     gates, weight, bias, sums, projection, result, *made = arrays
     peepholes = further(bias, first)
     calls = [
-        product((counts, 4 * size, width), (results, weight, sums), (width, 4 * size)),
+        product((counts, 4 * size, width), (results, weight, sums), (width, length(4 * size))),
         (
             _step(True, kinds),
             (
@@ -202,7 +203,7 @@ def forward_loop(size: int, width: int, projects: str | None, kinds: Kinds, firs
     if projects is not None:
         hidden, here = place(made[-1], starts, size), place(result, starts, width)
         calls += [
-            product((counts, width, size), (hidden, projection, here), (size, width)),
+            product((counts, width, size), (hidden, projection, here), (size, length(width))),
         ]
         if projects != "identity":
             calls.append((_projection(True, projects), (counts, width, here)))
@@ -231,11 +232,11 @@ def _all_steps(
         return run(unit, steps, gates, weight, states, projection)
     size, running = gates.shape[1] // 4, steps.running
     hidden, cells, active = (np.empty((len(gates), size), np.float32) for _ in range(3))
-    sums, weight = np.zeros((running, 4 * size), np.float32), np.ascontiguousarray(weight)
+    sums, weight = np.zeros((running, 4 * size), np.float32), array_apart(weight)
     result, projects = hidden, weight
     if projection is not None:
         result = np.empty((len(gates), len(weight)), np.float32)
-        projects = np.ascontiguousarray(projection.weight)
+        projects = array_apart(projection.weight)
     h0, c0 = (steps.first(np, state) for state in states)
     nothing, peepholes = np.zeros((running, size), np.float32), _peepholes(unit, size)
     results = _previous(nothing if h0 is None else h0, result, steps.starts)
@@ -264,7 +265,7 @@ def backward_loop(
         here = place(results, starts, width)
         calls = [
             (_projection(False, projects), (counts, width, here, sums, d_result)),
-            product((counts, size, width), (d_result, projection, d_hidden), (width, size)),
+            product((counts, size, width), (d_result, projection, d_hidden), (width, length(size))),
         ]
         d_output, later = d_hidden, nothing
     calls += [
@@ -276,7 +277,7 @@ def backward_loop(
                 *(later, d_cell, *_quarters(d_gates, starts, size)),
             ),
         ),
-        product((counts, width, 4 * size), (d_here, weight, sums), (4 * size, width)),
+        product((counts, width, 4 * size), (d_here, weight, sums), (4 * size, length(width))),
     ]
     return Loop(calls, len(arrays))
 
@@ -295,11 +296,11 @@ def _all_steps_back(
     d_gates = np.empty(kept.gates.shape, np.float32)
     d_cell, nothing = (np.zeros((running, size), np.float32) for _ in range(2))
     sums = np.zeros((running, len(weight)), np.float32)
-    turned, peepholes = np.ascontiguousarray(weight.T), _peepholes(unit, size)
+    turned, peepholes = array_apart(weight.T), _peepholes(unit, size)
     first = nothing if kept.first[1] is None else kept.first[1]
     before = _previous(first, kept.cells, steps.starts)
     arrays = [kept.gates, kept.active, d_results, turned, peepholes, sums, d_cell, d_gates]
-    projects = weight if projection is None else np.ascontiguousarray(projection.weight.T)
+    projects = weight if projection is None else array_apart(projection.weight.T)
     arrays += [kept.results, projects, np.empty_like(nothing), nothing]
     backward_loop(*_form(unit, size, projection)).run(
         tuple(map(address, arrays)),

@@ -17,6 +17,7 @@ from dpexec.engine.kernels.loop import Loop, unknowns
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.lstm import backward_loop, forward_loop
 from dpexec.engine.kernels.machine import Count, Floats, kernel
+from dpexec.engine.kernels.packing import apart, length
 from dpexec.engine.kernels.products import matrix_product
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
@@ -56,7 +57,9 @@ def state_loop(size: int, width: int) -> Loop:
     """
     arrays, (counts,) = unknowns(3, 1)
     d_gates, weight, d_first = arrays
-    calls = [product((counts, width, 4 * size), (d_gates, weight, d_first), (4 * size, width))]
+    calls = [
+        product((counts, width, 4 * size), (d_gates, weight, d_first), (4 * size, length(width)))
+    ]
     return Loop(calls, len(arrays))
 
 
@@ -93,7 +96,8 @@ def lstm(
     clear(code, sums, 0.0)
     walk.follow((walk.first(h0, size), states), (walk.first(c0, size), cells))
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
-    arrays = gates, weight, peepholes, sums, weight, states, cells, active, states  # no projection
+    weights = apart(code, weight, size, 4 * size)
+    arrays = gates, weights, peepholes, sums, weight, states, cells, active, states  # no projection
     loop, first = forward_loop(size, size, None, kinds, begin), int(h0 is None)
     loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
     walk.scatter(states, hidden)
@@ -119,9 +123,10 @@ def lstm_grad(
     walk.follow((first_cells, cells))
     turned_weight, d_gates = code.scratch(4 * size, size), code.scratch(rows, 4 * size)
     code.emit(turn, 1, size, 4 * size, weight, turned_weight)
+    turned_weights = apart(code, turned_weight, 4 * size, size)
     sums, d_cell = walk.first(None, size), walk.first(None, size)
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
-    known = walk.gather(d_hidden), turned_weight, peepholes, sums, d_cell, d_gates
+    known = walk.gather(d_hidden), turned_weights, peepholes, sums, d_cell, d_gates
     arrays = gates, active, *known, *[weight] * 4  # there is no projection
     loop = backward_loop(size, size, None, kinds, begin)
     loop.emit(code, arrays, walk.moving, backwards=True, behind=walk.behind)
@@ -129,7 +134,9 @@ def lstm_grad(
         walk.scatter(d_gates, dx)
     if d_h0 is not None:
         d_first = code.scratch(lod.shape[0] - 1, size)
-        state_loop(size, size).emit(code, (d_gates, turned_weight, d_first), (ONCE, walk.moving[1]))
+        state_loop(size, size).emit(
+            code, (d_gates, turned_weights, d_first), (ONCE, walk.moving[1])
+        )
         walk.spread(d_first, d_h0)
     if d_c0 is not None:
         walk.spread(d_cell, d_c0)

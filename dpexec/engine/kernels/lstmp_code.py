@@ -9,6 +9,7 @@ from dpexec.engine.kernels.layouts import turn
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.lstm import backward_loop, forward_loop
 from dpexec.engine.kernels.lstm_code import bias_end, is_code, peephole_grad, state_loop
+from dpexec.engine.kernels.packing import apart
 from dpexec.engine.kernels.products import matrix_product
 from dpexec.engine.kernels.recurrent import ONCE, Walk
 from dpexec.engine.kernels.shapes import clear
@@ -37,7 +38,8 @@ def lstmp(
     clear(code, sums, 0.0)
     walk.follow((walk.first(h0, width), results), (walk.first(c0, size), cells))
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
-    arrays = gates, weight, peepholes, sums, proj_weight, results, cells, active, hidden
+    weights = apart(code, weight, width, 4 * size), apart(code, proj_weight, size, width)
+    arrays = gates, weights[0], peepholes, sums, weights[1], results, cells, active, hidden
     loop, first = forward_loop(size, width, projects, kinds, begin), int(h0 is None)
     loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
     walk.scatter(results, projection)
@@ -66,17 +68,18 @@ def lstmp_grad(
     turned, turned_projection = code.scratch(4 * size, width), code.scratch(width, size)
     code.emit(turn, 1, width, 4 * size, weight, turned)
     code.emit(turn, 1, size, width, proj_weight, turned_projection)
+    weights = apart(code, turned, 4 * size, width), apart(code, turned_projection, width, size)
     results, d_results = walk.gather(projection), walk.gather(d_projection)
     sums, d_cell, nothing = (walk.first(None, wide) for wide in (width, size, size))
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
     d_gates, d_hidden = code.scratch(rows, 4 * size), code.scratch(lod.shape[0] - 1, size)
-    arrays = [gates, active, d_results, turned, peepholes, sums, d_cell, d_gates]
-    arrays += [results, turned_projection, d_hidden, nothing]
+    arrays = [gates, active, d_results, weights[0], peepholes, sums, d_cell, d_gates]
+    arrays += [results, weights[1], d_hidden, nothing]
     loop = backward_loop(size, width, projects, kinds, begin)
     loop.emit(code, arrays, walk.moving, backwards=True, behind=walk.behind)
     if dx is not None:
         walk.scatter(d_gates, dx)
-    _state_grads(code, walk, d_gates, turned, d_cell, d_h0, d_c0)
+    _state_grads(code, walk, d_gates, weights[0], d_cell, d_h0, d_c0)
     if d_weight is not None:
         before = walk.before(results, walk.first(h0, width))
         matrix_product(code, before, d_gates, d_weight, (width, 4 * size, rows), (True, False))
@@ -91,14 +94,14 @@ def lstmp_grad(
 
 
 def _state_grads(
-    code: Code, walk: Walk, d_gates: Value, turned: Value, d_cell: Value, d_h0: Value | None,
+    code: Code, walk: Walk, d_gates: Value, weights: Any, d_cell: Value, d_h0: Value | None,
     d_c0: Value | None,
 ) -> None:  # fmt: skip
     """The gradients of the initial states."""
     if d_h0 is not None:
         d_first = code.scratch(*d_h0.shape)
-        loop = state_loop(d_cell.shape[1], turned.shape[1])
-        loop.emit(code, (d_gates, turned, d_first), (ONCE, walk.moving[1]))
+        loop = state_loop(d_cell.shape[1], d_h0.shape[1])
+        loop.emit(code, (d_gates, weights, d_first), (ONCE, walk.moving[1]))
         walk.spread(d_first, d_h0)
     if d_c0 is not None:
         walk.spread(d_cell, d_c0)

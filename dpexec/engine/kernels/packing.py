@@ -12,7 +12,7 @@ from dpexec.engine.kernels.lowering import Code, Constant, Value
 from dpexec.engine.kernels.machine import Count, Floats, Octets, kernel
 from dpexec.engine.kernels.onednn import DST, SRC, Layout, Primitive
 
-__all__ = ["GAP", "collide", "is_packed", "packed", "spread"]
+__all__ = ["GAP", "apart", "array_apart", "collide", "is_packed", "length", "packed", "spread"]
 
 GAP = 16
 """Unused numbers behind each row of a matrix that was spread: one line of a cache."""
@@ -95,6 +95,31 @@ def spread(code: Code, matrix: Value, rows: Any, width: int) -> Value | Constant
     target = code.scratch(rows, width + GAP)
     code.emit(_spread, rows, width, matrix, target)
     return target
+
+
+def apart(code: Code, matrix: Value, rows: int, width: int) -> Value | Constant:
+    """A matrix whose rows do not push each other out: itself, or with a gap behind each row.
+
+    Args:
+        code: takes the calls.
+        matrix: ``(rows, width)``.
+        rows: how many there are.
+        width: numbers of a row.
+    """
+    return spread(code, matrix, rows, width) if collide(width) else matrix
+
+
+def length(width: int) -> int:
+    """How many numbers a row of so many takes in :func:`apart`."""
+    return width + (GAP if collide(width) else 0)
+
+
+def array_apart(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same for an array of NumPy: float32, row by row."""
+    rows, width = matrix.shape
+    made = np.empty((rows, length(width)), np.float32)
+    made[:, :width] = matrix
+    return made
 
 
 @kernel

@@ -244,7 +244,7 @@ def _team(product: _Product, threads: int) -> int | Sized:
     return Sized(team)
 
 
-_REPAYS = 32
+_REPAYS = 8
 """Rows or columns of the other operand from which on a product repays a copy of an operand."""
 _FEW, _MORE, _MANY = 2**22, 2**24, 2**26
 _IN_CACHE = 2**18
