@@ -118,6 +118,11 @@ class Members:
             limit_of("trainings on dashboards")
         )
 
+    @property
+    def tags(self) -> set[str]:
+        """The prefixes of the tasks' keys of all known trainings."""
+        return set(self._known)
+
     def of(self, tag: str) -> dict[str, Member]:
         """The workers of a training; the returned objects are updated later.
 

@@ -84,6 +84,7 @@ class DashboardPlugin(SchedulerPlugin):
         self._tokens: dict[str, str] = {}
         self._members = Members(scheduler)
         self._unheard: set[str] = set()  # workers whose remaining reports are awaited
+        self._trainers: set[str] = set()  # prefixes of tags of trainings with a report
         self._heard = asyncio.Event()
         self._report = scheduler.handlers.get("performance_report")
         scheduler.handlers["dpexec_report"] = self.report
@@ -107,6 +108,8 @@ class DashboardPlugin(SchedulerPlugin):
         board.members = self._members.of(token)
         self._steps = {r: steps for r, steps in self._steps.items() if r in self.boards}
         self._tokens = {t: r for t, r in self._tokens.items() if r in self.boards}
+        self._trainers = {*self._trainers, token} & self._members.tags
+        self._heard.set()
         return {"viewers": self.viewers}
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
@@ -148,8 +151,7 @@ class DashboardPlugin(SchedulerPlugin):
             return
         if msg.get("all"):
             self._unheard.discard(msg["worker"])
-            if not self._unheard:
-                self._heard.set()
+            self._heard.set()
         else:
             self._take(msg["worker"], msg)
 
@@ -172,19 +174,26 @@ class DashboardPlugin(SchedulerPlugin):
         self._members.leave(worker)
 
     async def _hear_all(self) -> None:
-        """Ask members for reports that they have not sent yet."""
+        """Ask members for reports that they have not sent yet, and await their trainers'.
+
+        A trainer sends its first report behind its first step: perhaps after all steps.
+        """
         message = {"op": "run", "function": dumps(tell_all), "args": dumps(()), "wait": True}
         message["kwargs"] = dumps({})
         self._unheard = set(self.scheduler.workers)
-        self._heard.clear()
 
         async def hear() -> None:
-            await self.scheduler.broadcast(msg=message, on_error="ignore")
-            if self._unheard:
+            answers = await self.scheduler.broadcast(msg=message, on_error="ignore")
+            for worker in self.scheduler.workers:  # others have left, or run no dpexec
+                if answers.get(worker, {}).get("status") != "OK":
+                    self._unheard.discard(worker)
+            while self._unheard or self._members.tags - self._trainers:
+                self._heard.clear()
                 await self._heard.wait()
 
-        with contextlib.suppress(TimeoutError):  # silent workers are left out
+        with contextlib.suppress(TimeoutError):  # silent ones are left out, and not awaited again
             await asyncio.wait_for(hear(), _ANSWER)
+        self._trainers = set(self._members.tags)
 
     def _run_of(self, key: Any) -> str | None:
         if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str)):
@@ -290,8 +299,7 @@ class DashboardPlugin(SchedulerPlugin):
     async def performance_report(self, **options: Any) -> str:
         """Dask's performance report, with a summary of training."""
         assert self._report is not None
-        if self.boards:
-            await self._hear_all()
+        await self._hear_all()
         html: str = await self._report(**options)
         if not self.boards:
             return html

@@ -1,5 +1,6 @@
 """Training on a cluster on dask's own dashboard: task stream, pages, counters."""
 
+import asyncio
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from distributed.utils import color_of, key_split
 import dpexec as fluid
 from dpexec import dashboard
 from dpexec.dashboard import pages
+from dpexec.dashboard.cluster import Publisher
 from dpexec.dashboard.groups import Members
 from tests.dashboard.reports import report
 from tests.engine.run.nets import (
@@ -265,7 +267,14 @@ def test_performance_report_has_the_groups_and_a_summary(client, tmp_path):
     assert "device 1" in summary and "all-reduce" in summary and "2 devices, AllReduce" in summary
 
 
-def test_performance_report_has_the_groups_of_a_gang_that_has_just_trained(client, tmp_path):
+def test_performance_report_has_the_groups_of_a_gang_that_has_just_trained(
+    client, tmp_path, monkeypatch
+):
+    async def late(self, send=Publisher._send):  # as on a busy machine
+        await asyncio.sleep(0.3)
+        await send(self)
+
+    monkeypatch.setattr(Publisher, "_send", late)
     path = tmp_path / "report.html"
     with performance_report(filename=str(path), mode="inline"):
         train(classifier(), batches(3), 2, scheduler=client, collectives="gang")
