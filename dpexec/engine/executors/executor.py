@@ -18,7 +18,14 @@ from dpexec.engine.executors.compiled_program import CompiledProgram, annotated,
 from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
 from dpexec.engine.executors.delayed_steps import Delaying
 from dpexec.engine.executors.steps import ProgramSteps
-from dpexec.engine.executors.variants import AS_IT_IS, Pruning, Variant, fed_levels, needed_feeds
+from dpexec.engine.executors.variants import (
+    AS_IT_IS,
+    Pruning,
+    Variant,
+    fed_levels,
+    lacking,
+    needed_feeds,
+)
 from dpexec.engine.feeds.partition_stream import PartitionStream
 from dpexec.engine.feeds.partitions import partitions_of
 from dpexec.engine.ir.callsite import warn
@@ -190,7 +197,9 @@ class Executor(Delaying):
                 return None
         else:
             return None  # it is warned of
-        return None if engine is None or engine.keeps_sequences else engine
+        if engine is None or engine.keeps_sequences:
+            return None
+        return None if engine.offsets and lacking(engine.label, feed) else engine
 
     def _engine_of(
         self,

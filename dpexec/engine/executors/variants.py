@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.graph.lods import may_lack_sequences
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 
-__all__ = ["AS_IT_IS", "Pruning", "Variant", "fed_levels", "needed_feeds"]
+__all__ = ["AS_IT_IS", "Pruning", "Variant", "fed_levels", "lacking", "needed_feeds"]
 
 Levels = tuple[tuple[str, int], ...]
 """Names of variables, each with a number of levels of sequences."""
@@ -108,7 +110,29 @@ def fed_levels(program: Program, feed: Any, scope: Scope) -> Levels:
         if isinstance(value, LoDTensor) and value._lod
         if name in known and known[name].lod_level != len(value._lod)
     }
+    levels = dict.fromkeys(lacking(program, feed), 0) | levels
     return tuple(sorted(levels.items()))
+
+
+_LACKING: WeakKeyDictionary[Program, tuple[int, set[str]]] = WeakKeyDictionary()
+"""The version of a program, and its variables that may lack sequences."""
+
+
+def lacking(program: Program, feed: Any) -> list[str]:
+    """The variables declared with sequences that get none, if the program can do without."""
+    version, found = _LACKING.get(program, (-1, set[str]()))
+    if version != program._version:
+        found = may_lack_sequences(program)
+        _LACKING[program] = program._version, found
+    if not found:
+        return []
+    return [
+        name
+        for each in (feed if isinstance(feed, (list, tuple)) else [feed])
+        if isinstance(each, Mapping)
+        for name, value in each.items()
+        if name in found and not (isinstance(value, LoDTensor) and value._lod)
+    ]
 
 
 def _stored_levels(scope: Scope, name: str) -> int:

@@ -25,7 +25,7 @@ from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 
-__all__ = ["Sequences", "read_by_operators", "with_offsets"]
+__all__ = ["Sequences", "may_lack_sequences", "read_by_operators", "with_offsets"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,31 @@ def read_by_operators(program: Program, names: Iterable[str]) -> set[str]:
         for name in op.writes if read else ():
             sources[name] = sources.get(name, set()).union(*read)
     return found
+
+
+def may_lack_sequences(program: Program) -> set[str]:
+    """The fed variables whose offsets are read by operators that also work without sequences.
+
+    If arrays are fed to them, the program needs another form, without these offsets. Variables
+    that some operator needs sequences of are left out: that they lack them is an error.
+    """
+    known = program.global_block().vars.values()
+    sources = {var.name: {var.name} for var in known if var.lod_level and not var.persistable}
+    found: set[str] = set()
+    needed: set[str] = set()
+    ops = program.global_block().ops if sources else ()
+    for op in chain.from_iterable(outer.with_inner() for outer in ops):
+        slots = _lod_slots(op.definition.inputs)
+        for slot, owner in slots:
+            reading = found if slot.optional else needed
+            reading.update(*(sources.get(name, ()) for name in op.inputs.get(owner, [])))
+        read = [sources[name] for name in op.reads if name in sources]
+        if op.definition.rows_stay is not None or op.definition.joins is not None:
+            found.update(*read)
+        own = _lod_slots(op.definition.outputs) and all(slot.optional for slot, _ in slots)
+        for name in op.writes if read and not own else ():
+            sources[name] = sources.get(name, set()).union(*read)
+    return found - needed
 
 
 def _has_sequences(program: Program) -> bool:
@@ -222,7 +247,7 @@ def _copy_before(op: Operator, known: Known, name: str) -> None:
 
 
 def _copy(op: Operator, sources: list[str], target: str, block: Block | None = None) -> Operator:
-    attrs = {roles.ROLE: op.role}
+    attrs = {roles.ROLE: op.role, "count": len(sources)}
     slots = {"X": sources}, {"Out": [target]}
     return Operator(block or op.block, "copy_lod", *slots, attrs, op.callsite)
 
@@ -309,6 +334,9 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     yield from _of_gradients(op, known)
     if not sources:
         return
+    if op.definition.rows_stay is not None:
+        yield from _of_rows(op, known, inputs[0])
+        return
     for name, spec in op.infer_outputs(op.input_specs()).items():
         if not spec.lod_level or roles.GRAD_SUFFIX in name:
             continue
@@ -318,6 +346,24 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
             yield name, sources[0]
         elif joined and len(sources) == len(op.inputs[slots[0].name]):
             yield name, _joined(op, sources, name)
+
+
+def _of_rows(op: Operator, known: Known, x: str) -> Iterator[tuple[str, str]]:
+    """The output of an operator that keeps sequences if it keeps the number of rows."""
+    name, decide = op.output("Out")[0], op.definition.rows_stay
+    before = op.input_specs()
+    after = op.infer_outputs(before)[name]
+    stay = x in known and decide is not None and decide(op, before[x], after)
+    if stay is None:
+        own = _declare(op.block._var_recursive(name))
+        slots = {"X": [known[x]], "Before": [x], "After": [name]}, {"Out": [own]}
+        made = Operator(op.block, "kept_lod", *slots, {roles.ROLE: op.role}, op.callsite)
+        op.block.ops.insert(op.block.ops.index(op) + 1, made)
+        yield name, own
+    elif stay:
+        yield name, known[x]
+    for name in op.outputs.get("XShape", []) if x in known else ():
+        yield name, known[x]
 
 
 def _joined(op: Operator, sources: list[str], name: str) -> str:

@@ -160,6 +160,10 @@ class OpDef(OpFacts):
                 f"input {slot.name} must be a LoDTensor, but it is a sparse gradient "
                 f"(SelectedRows), which {self.type} does not take",
             )
+        if slot.name.endswith(LOD_SUFFIX) and not slot.many and specs and not specs[0].rank:
+            owner = slot.name.removesuffix(LOD_SUFFIX)
+            require(slot.optional, f"input {owner} holds no sequences, but they are needed here")
+            return None
         return specs if slot.many else specs[0] if specs else None
 
     def grad(

@@ -12,6 +12,7 @@ from dpexec.engine.ir.cost import Call, Count, counted
 
 if TYPE_CHECKING:
     from dpexec.engine.ir.operator import Operator
+    from dpexec.engine.ir.spec import Spec
 
 __all__ = ["INHERITED", "OpFacts", "Passing", "RoundValues", "Sample", "SampleRng"]
 
@@ -141,6 +142,8 @@ class OpFacts:
         joins: tells, of an operator and the rank of its result, whether the result has the
             sequences of all variables of the first slot, one after another, or those of the first
             input; None if only a run tells. Without it, the result has those of the first input.
+        rows_stay: for an operator that keeps sequences if it keeps the number of rows: tells, of
+            the operator and the specs of X and Out, whether it does; None if only a run tells.
         rows_by_run: whether only a run tells how many rows its result has, although its shape is
             declared.
         shapes_by_run: whether only a run tells the shapes of its results: those that are declared
@@ -197,6 +200,7 @@ class OpFacts:
     flops: Count | None = None
     bytes: Count | None = None
     joins: Callable[[Operator, int], bool | None] | None = None
+    rows_stay: Callable[[Operator, Spec, Spec], bool | None] | None = None
     rows_by_run: bool = False
     shapes_by_run: bool = False
     grows: str = ""

@@ -187,6 +187,15 @@ def lod_reset_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
     return duplicate(code, d_out, dx)
 
 
+@lowering("kept_lod")
+def kept_lod(code: Code, lod: Value | None, before: Value, after: Value, made: Offsets) -> Any:
+    """The same memory. If there are none, shapes say so, and it runs on NumPy."""
+    if lod is None:
+        return False
+    if not code.alias(made, lod):
+        code.emit(copy_offsets, lod.shape[0], lod, made)
+
+
 # ---- windows over images
 
 

@@ -77,7 +77,7 @@ def infer_section(
             f"decrease_axis {list(decrease_axis)} names dimension {axis} of Input {x}, of which "
             f"{shape[axis]} elements are left, not 1",
         )
-    lod_level = 0 if 0 in axes else x.lod_level
+    lod_level = 0 if 0 in axes[:1] else x.lod_level
     return x.replace(shape=kept(shape, decrease_axis), lod_level=lod_level)
 
 

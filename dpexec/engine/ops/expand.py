@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._kept_rows import with_rows
 from dpexec.engine.ops._shapes import integers
 
 
@@ -17,17 +19,20 @@ def _infer(
     if parts or tensor is not None:
         known = expand_times if parts and len(expand_times) == x.rank else (-1,) * x.rank
         pairs = zip(x.shape, known, strict=True)
-        return x.replace(
-            shape=tuple(-1 if d < 0 or times < 0 else d * times for d, times in pairs),
-            lod_level=x.lod_level if known[0] == 1 else 0,
-        )
+        made = tuple(-1 if d < 0 or times < 0 else d * times for d, times in pairs)
+        return with_rows(x, made)
     require(
         len(expand_times) == x.rank and all(times > 0 for times in expand_times),
         f"expand_times is {list(expand_times)}, but must hold a positive number for every "
         f"dimension of X {x}",
     )
     shape = tuple(d if d < 0 else d * times for d, times in zip(x.shape, expand_times, strict=True))
-    return x.replace(shape=shape, lod_level=x.lod_level if expand_times[0] == 1 else 0)
+    return with_rows(x, shape)
+
+
+def _rows_stay(op: Operator, x: Spec, out: Spec) -> bool:
+    """Whether the rows are not repeated; Paddle sees the attribute alone."""
+    return not op.inputs.get("ExpandTimes") and op.attr("expand_times")[0] == 1
 
 
 @op(
@@ -45,6 +50,7 @@ def _infer(
         ),
     ],
     host_inputs="ExpandTimes expand_times_tensor",
+    rows_stay=_rows_stay,
     flops=0,
 )
 def expand(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ops._kept_rows import with_rows
 from dpexec.engine.ops._rows import added_rows
 
 Ints = Sequence[int]
@@ -18,8 +19,7 @@ def _infer(x: Spec, *, paddings: Ints) -> Spec:
         len(paddings) == 2 * x.rank and all(width >= 0 for width in paddings),
         f"paddings are {list(paddings)}, but must be two numbers for every dimension of X {x}",
     )
-    lod_level = 0 if any(paddings[:2]) else x.lod_level
-    return x.replace(shape=_resized(x.shape, paddings, 1), lod_level=lod_level)
+    return with_rows(x, _resized(x.shape, paddings, 1))
 
 
 def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:
@@ -40,6 +40,7 @@ def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:
             expected={"Out": np.array([[9.0, 1.0, 2.0], [9.0, 9.0, 9.0]])},
         ),
     ],
+    rows_stay=lambda op, x, out: not any(op.attr("paddings")[:2]),
     flops=0,
 )
 def pad(xp: Any, x: Any, *, paddings: Ints, pad_value: float = 0.0) -> Any:

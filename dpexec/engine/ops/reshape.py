@@ -35,6 +35,7 @@ def _infer_reshape(
     host_inputs="Shape ShapeTensor",
     makes_numbers=True,
     quantized="inputs",
+    rows_stay=reshaping.rows_stay,
     flops=0,
 )
 def reshape(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Sequence[int] = ()) -> Any:

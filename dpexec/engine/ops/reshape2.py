@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._kept_rows import same_elements, with_rows
 from dpexec.engine.ops._shapes import integers, product, require_numbers
 from dpexec.engine.ops._xshape import (
     infer_from_xshape,
@@ -87,18 +89,16 @@ def _infer(
     else:
         require(shape, "attribute shape is empty")
         made = resolved(shape, x)
-    lod_level = 0 if parts else _lod_level(x, made)
-    return x.replace(shape=made, lod_level=lod_level), xshape_spec(x)
+    if parts:  # Paddle keeps no sequences: it does not know the dimensions
+        return x.replace(shape=made, lod_level=0), xshape_spec(x)
+    known = made if tensor is None else tuple(shape)  # Paddle compares the attribute
+    level = with_rows(x, x.shape if known[:1] == (0,) else known).lod_level
+    return x.replace(shape=made, lod_level=level), xshape_spec(x)
 
 
-def _lod_level(x: Spec, shape: Shape) -> int:
-    """Sequences are kept if the number of rows is; Paddle compares the numbers at run time.
-
-    Paddle keeps none if variables give the dimensions one by one: it does not know them yet.
-    """
-    before, after = product(x.shape[1:]), product(shape[1:])
-    same = before == after if min(before, after) > 0 else x.shape[:1] == tuple(shape[:1])
-    return x.lod_level if same else 0
+def rows_stay(op: Operator, x: Spec, out: Spec) -> bool | None:
+    """Whether the rows stay the same; None if only a run tells."""
+    return False if op.inputs.get("ShapeTensor") else same_elements(op, x, out)
 
 
 def _keeps_shape(op: Operator) -> bool:
@@ -131,6 +131,7 @@ def _keeps_shape(op: Operator) -> bool:
     grad_lod="own",
     precision="gray",
     quantized="inputs outputs",
+    rows_stay=rows_stay,
     flops=0,
 )
 def reshape2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Shape = ()) -> Any:
@@ -157,7 +158,8 @@ def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
     """The specs of the matrix, and of ``XShape``."""
     require(0 <= axis <= x.rank, f"axis is {axis}, but must lie between 0 and the rank of X {x}")
     shape = (product(x.shape[:axis]), product(x.shape[axis:]))
-    return x.replace(shape=shape, lod_level=x.lod_level if axis == 1 else 0), xshape_spec(x)
+    level = x.lod_level if x.shape[:1] == (math.prod(x.shape[:axis]),) else 0  # Paddle: -1 * 2 = -2
+    return x.replace(shape=shape, lod_level=level), xshape_spec(x)
 
 
 @op(
@@ -169,6 +171,7 @@ def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
     capturable=True,
     grad_lod="own",
     precision="gray",
+    rows_stay=same_elements,
     flops=0,
 )
 def flatten2(xp: Any, x: Any, *, axis: int = 1) -> Any:

@@ -81,12 +81,17 @@ def sequence_expand(
     Raises:
         ValueError: X has another number of sequences than Y.
     """
-    repeats = np.diff(y_lod.levels[ref_level])
+    repeats = _repeats(y_lod, ref_level)
     if not x_lod:
         _check_count(len(x), repeats)
         return per_row(xp, x, Lod.of_lengths([repeats])), Lod()
     rows, lengths = _chosen(x_lod, repeats)
     return xp.take(x, xp.asarray(rows), axis=0), Lod.of_lengths([lengths])
+
+
+def _repeats(lod: Lod, level: int) -> Ints:
+    """The lengths of the sequences of a level; offsets refuse a tensor without sequences."""
+    return np.diff(lod.levels[level] if lod else lod.offsets)
 
 
 def _check_count(count: int, repeats: Ints) -> None:
@@ -115,7 +120,7 @@ def sequence_expand_grad(
     ref_level: int = -1,
 ) -> Any:
     """The gradients of all copies, added up."""
-    repeats = np.diff(y_lod.levels[ref_level])
+    repeats = _repeats(y_lod, ref_level)
     if not x_lod:
         return sums(xp, d_out, Lod.of_lengths([repeats]))
     rows, _ = _chosen(x_lod, repeats)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op
+from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._sections import (
     Ints,
     embedded,
@@ -42,6 +43,12 @@ def _infer(
         return made
     (section,) = sections_of(x.shape, axes, starts, ends, [1] * len(axes), decrease_axis)
     return made.replace(numbers=x.numbers[section])
+
+
+def _rows_stay(op: Operator, x: Spec, out: Spec) -> bool | None:
+    """Paddle looks at the first axis alone, so a later one may keep sequences without rows."""
+    axes = op.attr("axes")
+    return 0 not in axes if 0 in axes[:1] or 0 not in axes else None
 
 
 @op(
@@ -105,6 +112,7 @@ def _infer(
     tells_numbers=True,
     precision="gray",
     quantized="inputs",
+    rows_stay=_rows_stay,
     flops=0,
 )
 def slice(

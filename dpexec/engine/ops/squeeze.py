@@ -13,6 +13,7 @@ import numpy as np
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op
 from dpexec.engine.ops import reshape2 as flattening
 from dpexec.engine.ops import squeeze2 as squeezing
+from dpexec.engine.ops._kept_rows import same_elements
 
 
 def _with_gradient(definition: OpDef) -> None:
@@ -39,6 +40,7 @@ def _infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> Spec:
     makes_numbers=True,
     grad_lod="own",
     quantized="inputs",
+    rows_stay=squeezing.squeezed_rows_stay,
     flops=0,
 )
 def squeeze(xp: Any, x: Any, *, axes: Sequence[int] = ()) -> Any:
@@ -77,6 +79,7 @@ def _infer_unsqueeze(
     host_inputs="AxesTensor AxesTensorList",
     makes_numbers=True,
     grad_lod="own",
+    rows_stay=squeezing.unsqueezed_rows_stay,
     flops=0,
 )
 def unsqueeze(xp: Any, x: Any, tensor: Any, parts: list[Any], *, axes: Sequence[int] = ()) -> Any:
@@ -99,6 +102,7 @@ def _flatten_samples(r: SampleRng) -> list[Sample]:
     samples=_flatten_samples,
     capturable=True,
     grad_lod="own",
+    rows_stay=same_elements,
     flops=0,
 )
 def flatten(xp: Any, x: Any, *, axis: int = 1) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
+from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._kept_rows import same_elements, with_rows
 from dpexec.engine.ops._shapes import as_ints, integers, require_axis, require_numbers
 from dpexec.engine.ops._xshape import (
     infer_from_xshape,
@@ -27,7 +29,7 @@ def infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> tuple[Spec, Spec]:
             f"dimension {axis} of X {x} cannot be removed: it is not 1",
         )
     made = _squeezed(x.shape, axes)
-    return x.replace(shape=made, lod_level=0 if 0 in removed else x.lod_level), xshape_spec(x)
+    return with_rows(x, made), xshape_spec(x)
 
 
 def _squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
@@ -36,6 +38,11 @@ def _squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
         return tuple(dim for dim in shape if dim != 1)
     removed = {axis % len(shape) for axis in axes}
     return tuple(dim for i, dim in enumerate(shape) if i not in removed)
+
+
+def squeezed_rows_stay(op: Operator, x: Spec, out: Spec) -> bool | None:
+    """Without axes, a batch of one row loses its rows."""
+    return same_elements(op, x, out) if op.attr("axes") or x.shape[0] >= 0 else None
 
 
 @op(
@@ -51,6 +58,7 @@ def _squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     capturable=True,
     makes_numbers=True,
     grad_lod="own",
+    rows_stay=squeezed_rows_stay,
     flops=0,
 )
 def squeeze2(xp: Any, x: Any, *, axes: Sequence[int] = ()) -> Any:
@@ -94,8 +102,13 @@ def infer_unsqueeze(
         require(count > 0, f"AxesTensor {tensor} must have a known length")
         return x.replace(shape=(-1,) * (x.rank + count), lod_level=0), xshape_spec(x)
     made = _unsqueezed(x.shape, as_ints(axes))
-    lod_level = x.lod_level if made[:1] == x.shape[:1] else 0
-    return x.replace(shape=made, lod_level=lod_level), xshape_spec(x)
+    return with_rows(x, made), xshape_spec(x)
+
+
+def unsqueezed_rows_stay(op: Operator, x: Spec, out: Spec) -> bool | None:
+    """Paddle keeps no sequences where variables give the axes: it does not know them."""
+    given = op.inputs.get("AxesTensor") or op.inputs.get("AxesTensorList")
+    return False if given else same_elements(op, x, out)
 
 
 @op(
@@ -113,6 +126,7 @@ def infer_unsqueeze(
     host_inputs="AxesTensor AxesTensorList",
     makes_numbers=True,
     grad_lod="own",
+    rows_stay=unsqueezed_rows_stay,
     flops=0,
 )
 def unsqueeze2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, axes: Sequence[int] = ()) -> Any:

@@ -268,3 +268,56 @@ def test_arrays_and_sequences_may_take_turns(devices):
             np.testing.assert_array_equal(found, 2 * np.array(fed["words"]))
             assert found.lod() == (fed["words"].lod() if hasattr(fed["words"], "lod") else [])
         assert words.lod_level == 0
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+def test_sequences_go_with_the_rows_that_a_run_counts(devices):
+    """The code that one batch was compiled for serves others, too, if that is right for them."""
+    words = fluid.data("words", [None, None, 2], lod_level=1)
+    twice = fluid.layers.scale(words, 2.0)
+    rows = fluid.layers.reshape(twice, [-1, 4])
+    joined = fluid.layers.concat([rows, rows])
+    for length, width in ((8, 2), (8, 2), (6, 2), (6, 4), (6, 4), (8, 2), (10, 2), (12, 2)):
+        array = np.arange(length * width * 2, dtype="float32").reshape(length, width, 2)
+        batch = fluid.create_lod_tensor(array, [[2, length - 2]], fluid.CPUPlace())
+        found = run([rows, joined], devices, {"words": batch}, return_numpy=False)
+        kept = [[0, 2, length]] if width == 2 else []
+        assert found[0].lod() == kept
+        np.testing.assert_array_equal(found[0], 2 * array.reshape(-1, 4))
+        assert found[1].shape() == [length * width, 4]
+        assert bool(found[1].lod()) == bool(kept)
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+def test_arrays_may_be_fed_where_no_operator_needs_sequences(program, devices):
+    _, twice, _ = program
+    again = fluid.layers.lod_reset(twice, target_lod=[0, 2, 4])
+    fetch = [fluid.layers.sequence_pool(again, "sum"), fluid.layers.concat([twice, twice])]
+    main = fluid.default_main_program().clone()._prune_with_input(["words"], fetch)
+    rows = np.arange(16.0, dtype="float32").reshape(8, 2)[: 4 * max(devices, 1)]
+    exe = fluid.Executor(fluid.CPUPlace())
+    compiled = fluid.CompiledProgram(main).with_data_parallel(places=fluid.cpu_places(2))
+    lengths = [[1, 3] * max(devices, 1)]
+    sequences = fluid.create_lod_tensor(rows, lengths, fluid.CPUPlace())
+    names = [var.name for var in fetch]
+    for fed in (rows, sequences, rows):
+        ran = compiled if devices else main
+        pooled, joined = exe.run(ran, {"words": fed}, names, return_numpy=False)
+        expected = 2 * rows.reshape(-1, 2, 2).sum(axis=1)
+        np.testing.assert_array_equal(pooled, expected)
+        assert bool(joined.lod()) == (fed is sequences)
+
+
+def test_offsets_that_do_not_fit_are_dropped(program):
+    words, twice, _ = program
+    rows = fluid.data("rows", [None, 2])
+    shape = fluid.data("shape", [2], "int32")
+    fetch = [
+        fluid.layers.concat([twice, rows]),
+        fluid.layers.slice(twice, [1, 0], [0, 0], [1, 4]),
+        fluid.layers.reshape(words, [8, 2], actual_shape=shape),
+    ]
+    fed = {**feed(), "rows": np.ones((2, 2), "float32"), "shape": np.array([4, 4], "int32")}
+    found = run(fetch, fed=fed, return_numpy=False)
+    assert [tensor.lod() for tensor in found] == [[], [], []]
+    assert [tensor.shape() for tensor in found] == [[10, 2], [4, 1], [4, 4]]
