@@ -150,3 +150,29 @@ def test_arrays_are_joined_along_axes_counted_from_the_end(axis, stack):
     np.testing.assert_array_equal(joined, expected)
     size = (2, 3, 4, 1)[axis] if stack else 4  # of an entry at that place, as in Paddle
     np.testing.assert_array_equal(sizes, [size, size])
+
+
+def test_loop_reads_entries_with_and_without_sequences():
+    """The latest entry that was written does not tell what earlier ones hold."""
+    plain = fluid.data("plain", [None, 2])
+    words = fluid.data("words", [None, 2], lod_level=1)
+    array, made = fluid.layers.create_array("float32"), fluid.layers.create_array("float32")
+    index = [fluid.layers.fill_constant([1], "int64", i) for i in range(3)]
+    for i, entry in zip(index, (plain, words, plain), strict=True):
+        fluid.layers.array_write(entry, i, array)
+    at, end = fluid.layers.zeros([1], "int64"), fluid.layers.fill_constant([1], "int64", 3)
+    going = fluid.layers.less_than(at, end)
+    with fluid.layers.While(going).block():
+        repeated = fluid.layers.sequence_expand(fluid.layers.array_read(array, at), words)
+        fluid.layers.array_write(repeated, at, made)
+        fluid.layers.increment(at, 1)
+        fluid.layers.less_than(at, end, cond=going)
+    rows = np.arange(8, dtype="float32").reshape(4, 2)
+    feed = {"plain": rows[:2], "words": fluid.create_lod_tensor(rows, [[1, 3]], fluid.CPUPlace())}
+    fetch = [fluid.layers.array_read(made, i) for i in index]
+    found = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=fetch, return_numpy=False)
+    for i in (0, 2):
+        np.testing.assert_array_equal(found[i], rows[[0, 1, 1, 1]])
+        assert found[i].lod() == []
+    np.testing.assert_array_equal(found[1], rows[[0, *[1, 2, 3] * 3]])
+    assert found[1].lod() == [[0, 1, 4, 7, 10]]

@@ -23,7 +23,7 @@ from dpexec.engine.dispatch.failures import note_failure
 from dpexec.engine.dispatch.feeding import Feeding
 from dpexec.engine.dispatch.repeated_steps import RepeatedSteps
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.graph.lods import with_offsets
+from dpexec.engine.graph.lods import may_lack_sequences, with_offsets
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.prune import deleted_for_good
@@ -203,6 +203,11 @@ class Engine:
         written = self._kept_offsets.written
         kept = self.keeps_sequences or self._kept_offsets.names or self.offsets.hold(written)
         return once and alone and not kept and not self._deleted
+
+    @functools.cached_property
+    def may_lack(self) -> set[str]:
+        """The variables that may be fed without the sequences that they declare."""
+        return may_lack_sequences(self.label) if self.offsets else set()
 
     @functools.cached_property
     def _deleted(self) -> list[str]:

@@ -18,14 +18,7 @@ from dpexec.engine.executors.compiled_program import CompiledProgram, annotated,
 from dpexec.engine.executors.dataset_runs import Dataset, Feed, FetchHandler, run_dataset, watchers
 from dpexec.engine.executors.delayed_steps import Delaying
 from dpexec.engine.executors.steps import ProgramSteps
-from dpexec.engine.executors.variants import (
-    AS_IT_IS,
-    Pruning,
-    Variant,
-    fed_levels,
-    lacking,
-    needed_feeds,
-)
+from dpexec.engine.executors.variants import AS_IT_IS, Pruning, Variant, fed_levels, needed_feeds
 from dpexec.engine.feeds.partition_stream import PartitionStream
 from dpexec.engine.feeds.partitions import partitions_of
 from dpexec.engine.ir.callsite import warn
@@ -199,7 +192,7 @@ class Executor(Delaying):
             return None  # it is warned of
         if engine is None or engine.keeps_sequences:
             return None
-        return None if engine.offsets and lacking(engine.label, feed) else engine
+        return None if engine.may_lack and Variant.lacking(engine.label, feed) else engine
 
     def _engine_of(
         self,
@@ -230,15 +223,14 @@ class Executor(Delaying):
 
     def _make_engine(self, source: Program, scope: Scope, label: Program) -> Engine:
         set_up_rings(source, scope)
+        device = [self.place]
         if label._trainer_id is None:
-            return Engine(source, [self.place], scope, label=label)
+            return Engine(source, device, scope, label=label)
         strategy = BuildStrategy()
         strategy.num_trainers = len(label._trainers_endpoints)
         strategy.trainer_id = label._trainer_id
         execution = ExecutionStrategy()
-        return Engine(
-            source, [self.place], scope, strategy, execution, scale_loss_grad=True, label=label
-        )
+        return Engine(source, device, scope, strategy, execution, scale_loss_grad=True, label=label)
 
     def train_from_dataset(
         self,
@@ -382,8 +374,7 @@ class Executor(Delaying):
         original = program._original if isinstance(program, CompiledProgram) else program
         parts = partitions_of(original.global_block(), collection, feed)
         remote = remote_of(original)
-        if remote is not None:
-            self._servers.add(remote.servers)
+        self._servers.update([] if remote is None else [remote.servers])
         mixed = len(parts) if shuffle is True else int(shuffle)
         period = print_period if names or debug else 0
         how = Epochs(epochs, batch_size, drop_last, period, progress, after_epoch)

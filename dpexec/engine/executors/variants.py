@@ -14,7 +14,7 @@ from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program
 
-__all__ = ["AS_IT_IS", "Pruning", "Variant", "fed_levels", "lacking", "needed_feeds"]
+__all__ = ["AS_IT_IS", "Pruning", "Variant", "fed_levels", "needed_feeds"]
 
 Levels = tuple[tuple[str, int], ...]
 """Names of variables, each with a number of levels of sequences."""
@@ -80,6 +80,24 @@ class Variant:
                     known[name].lod_level = levels
         return program
 
+    @staticmethod
+    def lacking(program: Program, feed: Any) -> list[str]:
+        """The variables declared with sequences that get none, if the program can do without."""
+        version, found = _LACKING.get(program, (-1, set[str]()))
+        if version != program._version:
+            found = may_lack_sequences(program)
+            _LACKING[program] = program._version, found
+        return [
+            name
+            for each in (feed if isinstance(feed, (list, tuple)) else [feed])
+            if found and isinstance(each, Mapping)
+            for name, value in each.items()
+            if name in found and not (isinstance(value, LoDTensor) and value._lod)
+        ]
+
+
+_LACKING: WeakKeyDictionary[Program, tuple[int, set[str]]] = WeakKeyDictionary()
+"""The version of a program, and its variables that may lack sequences."""
 
 AS_IT_IS = Variant()
 """The form that most runs need: all of a program, with the sequences that it declares."""
@@ -110,29 +128,8 @@ def fed_levels(program: Program, feed: Any, scope: Scope) -> Levels:
         if isinstance(value, LoDTensor) and value._lod
         if name in known and known[name].lod_level != len(value._lod)
     }
-    levels = dict.fromkeys(lacking(program, feed), 0) | levels
+    levels = dict.fromkeys(Variant.lacking(program, feed), 0) | levels
     return tuple(sorted(levels.items()))
-
-
-_LACKING: WeakKeyDictionary[Program, tuple[int, set[str]]] = WeakKeyDictionary()
-"""The version of a program, and its variables that may lack sequences."""
-
-
-def lacking(program: Program, feed: Any) -> list[str]:
-    """The variables declared with sequences that get none, if the program can do without."""
-    version, found = _LACKING.get(program, (-1, set[str]()))
-    if version != program._version:
-        found = may_lack_sequences(program)
-        _LACKING[program] = program._version, found
-    if not found:
-        return []
-    return [
-        name
-        for each in (feed if isinstance(feed, (list, tuple)) else [feed])
-        if isinstance(each, Mapping)
-        for name, value in each.items()
-        if name in found and not (isinstance(value, LoDTensor) and value._lod)
-    ]
 
 
 def _stored_levels(scope: Scope, name: str) -> int:

@@ -343,10 +343,7 @@ class Operator:
         specs = fed_types.with_fed_types(self, self.input_specs(), self.infer_outputs)
         for name, var in self._variables(self.output_arg_names).items():
             if name in specs and not (var.persistable and var.shape):
-                made = specs[name]
-                if self.definition.rows_stay is not None:  # else Paddle lets the level be
-                    made = made.replace(lod_level=made.lod_level or var.lod_level)
-                var.set_spec(made)
+                var.set_spec(specs[name], self.definition.rows_stay is not None)
 
     def _check_slots(self) -> None:
         for kind, declared, given in (

@@ -163,11 +163,16 @@ class Variable(Arithmetic):
         """Shape and type as one value."""
         return Spec(self._shape, self._dtype, self.type, self.lod_level)
 
-    def set_spec(self, spec: Spec) -> None:
-        """Set the shape and type that inference derived."""
+    def set_spec(self, spec: Spec, keeps_level: bool = False) -> None:
+        """Set the shape and type that inference derived.
+
+        Args:
+            spec: both.
+            keeps_level: whether the level of sequences stays what it is if the new one is 0.
+        """
         note_attributes(self, "_shape", "_dtype", "type", "lod_level")
-        self._shape, self._dtype = spec.shape, spec.dtype
-        self.type, self.lod_level = spec.kind, spec.lod_level
+        self._shape, self._dtype, self.type = spec.shape, spec.dtype, spec.kind
+        self.lod_level = spec.lod_level or (self.lod_level if keeps_level else 0)
 
     def _get_info(self, key: str) -> Any:
         return self._info.get(key)

@@ -155,6 +155,10 @@ def check_run(
 def _outputs(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     """The specs of what an operator writes, if there is a kernel for the types of its inputs."""
     made = op.infer_outputs(known)
+    for name, spec in made.items():
+        if spec.kind == VarType.LOD_TENSOR_ARRAY:  # earlier entries may hold sequences, too
+            level = op.block._var_recursive(name).lod_level
+            made[name] = spec.replace(lod_level=max(spec.lod_level, level))
     if op.definition.shapes_by_run:
         return {name: spec.replace(shape=(-1,) * spec.rank) for name, spec in made.items()}
     if op.attrs.get("use_mkldnn"):  # kernels of its own, with 8 bits too: the rules above say which
