@@ -12,7 +12,17 @@ from dpexec.engine.kernels.lowering import Code, Constant, Value
 from dpexec.engine.kernels.machine import Count, Floats, Octets, kernel
 from dpexec.engine.kernels.onednn import DST, SRC, Layout, Primitive
 
-__all__ = ["GAP", "apart", "array_apart", "collide", "is_packed", "length", "packed", "spread"]
+__all__ = [
+    "GAP",
+    "apart",
+    "array_apart",
+    "collide",
+    "is_packed",
+    "length",
+    "packed",
+    "repays",
+    "spread",
+]
 
 GAP = 16
 """Unused numbers behind each row of a matrix that was spread: one line of a cache."""
@@ -21,6 +31,8 @@ _APART = 512
 the library reads blocks of 16 columns where they lie, and these push each other out. 256x256 .
 256x1024 takes 1.8 to 4.7 ms, depending on the pages of memory, and 1.5 spread; its gradient
 (256x256).T . 256x1024 3.3 and 1.6, (768x128).T . 768x3072 21 and 7.4 (copies: 0.04 to 0.3)."""
+_IN_CACHE = 2**20
+"""Numbers of a matrix whose copy takes 0.15 ns for each; it takes 1 ns if they come from memory."""
 _LEAST, _MOST = np.float32(-128), np.float32(127)
 
 
@@ -77,6 +89,16 @@ def collide(width: Any) -> bool:
     """
     known = isinstance(width, int) and width % _APART == 0
     return known and onednn.available() and not onednn.copies_operands()
+
+
+def repays(rows: Any, width: int) -> int:
+    """Rows or columns of the other operand from which on a product repays :func:`spread`.
+
+    Args:
+        rows: rows of the matrix, which may be open.
+        width: numbers of a row.
+    """
+    return 8 if isinstance(rows, int) and rows * width <= _IN_CACHE else 32
 
 
 def spread(code: Code, matrix: Value, rows: Any, width: int) -> Value | Constant:

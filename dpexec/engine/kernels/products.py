@@ -46,7 +46,7 @@ from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.lowering import Code, Sized, Value, lowering
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
-from dpexec.engine.kernels.packing import GAP, collide, is_packed, spread
+from dpexec.engine.kernels.packing import GAP, collide, is_packed, repays, spread
 from dpexec.engine.ops.matmul import scale_of
 
 __all__ = ["layer_product", "matrix_product"]
@@ -72,9 +72,9 @@ class _Product:
         made = self
         if self.times > 1 or code.halves:
             return made
-        if self.flips[0] and collide(m) and n >= _REPAYS:
+        if self.flips[0] and collide(m) and n >= repays(k, m):
             made = replace(made, a=spread(code, self.a, k, m), gaps=(GAP, 0))
-        if not self.flips[1] and collide(n) and m >= _REPAYS:
+        if not self.flips[1] and collide(n) and m >= repays(k, n):
             made = replace(made, b=spread(code, self.b, k, n), gaps=(made.gaps[0], GAP))
         return made
 
@@ -244,8 +244,6 @@ def _team(product: _Product, threads: int) -> int | Sized:
     return Sized(team)
 
 
-_REPAYS = 8
-"""Rows or columns of the other operand from which on a product repays a copy of an operand."""
 _FEW, _MORE, _MANY = 2**22, 2**24, 2**26
 _IN_CACHE = 2**18
 """Elements of a matrix whose copy takes hardly any time, as it fits into the cache."""
