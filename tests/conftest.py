@@ -192,3 +192,13 @@ def nobody_watches():
     HUB._joined.clear()  # or who never leaves would keep it watching in the tests of this module
     for watcher in live.watchers():
         live.remove(watcher)
+
+
+@pytest.fixture(scope="module")
+def little_to_search():
+    """Searches for cycles in the tests of a module skip what tests before have left alive.
+
+    That may be a million objects, through which each search takes tenths of a second.
+    """
+    gc.collect()
+    gc.freeze()

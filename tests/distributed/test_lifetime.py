@@ -68,7 +68,7 @@ def pair():
 
 
 @pytest.fixture(autouse=True)
-def _nothing_of_other_tests():
+def _nothing_of_other_tests(little_to_search):
     gc.collect()  # errors that they caught hold what was running
 
 

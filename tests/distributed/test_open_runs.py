@@ -83,6 +83,7 @@ def collect(training, step):
     gc.collect()
 
 
+@pytest.mark.usefixtures("little_to_search")
 @pytest.mark.parametrize("between", [collect, read_a_parameter, set_the_rate])
 @pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 def test_same_bits_as_threads(pair, mode, between):
