@@ -31,7 +31,8 @@ def groups(board: Any) -> str:
     parts: list[str] = []
     y = 0.0
     for name, steps, period, each in found:
-        heading = f"{name}: {counted(steps, 'step')}, {seconds_text(period)} each"
+        each_of = "each" if shown else "in recorded ones"
+        heading = f"{name}: {counted(steps, 'step')}, {seconds_text(period)} {each_of}"
         parts.append(f'<text class="strong" x="0" y="{y + 14:.1f}">{escape(heading)}</text>')
         y += _ROW
         for group, seconds in _rows(each, None if shown else _between(board), period):

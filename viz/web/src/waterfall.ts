@@ -5,6 +5,8 @@ import type { CompareData } from "./data";
 import { h } from "./dom";
 import { seconds } from "./format";
 
+const TAIL = 16; // characters of a name that are always seen
+
 export function waterfall(data: CompareData, context: Context): HTMLElement | null {
   const { causes, sides } = data;
   if (!causes.length) return null;
@@ -70,9 +72,14 @@ export function waterfall(data: CompareData, context: Context): HTMLElement | nu
   );
 }
 
-function label(name: string, nodes: number[], context: Context): HTMLElement | string {
-  if (!nodes.length || !context.bus.has("graph")) return name;
+/** Two parts, of which the first gives way: names of variables differ at the end. */
+function label(name: string, nodes: number[], context: Context): HTMLElement {
+  const parts = [
+    h("span", { class: "head" }, name.slice(0, -TAIL)),
+    h("span", {}, name.slice(-TAIL)),
+  ];
+  if (!nodes.length || !context.bus.has("graph")) return h("span", { class: "cut" }, parts);
   const show = (): void => context.bus.open("graph", nodes, data);
   const data = {};
-  return h("button", { class: "link", onclick: show }, name);
+  return h("button", { class: "link cut", onclick: show }, parts);
 }
