@@ -65,3 +65,13 @@ def test_flag_without_effect_says_so_once():
 def test_unknown_flag_lists_the_known():
     with pytest.raises(ValueError, match=r"FLAGS_nope cannot get .* FLAGS_benchmark"):
         fluid.get_flags("FLAGS_nope")
+
+
+def test_chunks_are_arrays_where_counts_are():
+    metric = fluid.metrics.ChunkEvaluator()
+    metric.update(10, 9, 8)
+    assert metric.eval() == (0.8, 8 / 9, 2 * 0.8 * (8 / 9) / (0.8 + 8 / 9))
+    metric.update(*(np.array([count]) for count in (3, 4, 2)))
+    for value, wanted in zip(metric.eval(), (10 / 13, 10 / 13, 10 / 13), strict=True):
+        assert value.shape == (1,)  # as in Paddle
+        np.testing.assert_allclose(value, [wanted], rtol=1e-15)

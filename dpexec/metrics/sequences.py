@@ -53,14 +53,16 @@ class ChunkEvaluator(MetricBase):
         self.num_label_chunks = self.num_label_chunks + num_label_chunks
         self.num_correct_chunks = self.num_correct_chunks + num_correct_chunks
 
-    def eval(self) -> tuple[float, float, float]:
-        """Return (precision, recall, F1 score); 0 where there is nothing to divide by."""
-        counts = (self.num_infer_chunks, self.num_label_chunks, self.num_correct_chunks)
-        inferred, labelled, correct = (np.asarray(count).item() for count in counts)
-        precision = correct / inferred if inferred else 0.0
-        recall = correct / labelled if labelled else 0.0
-        f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
-        return precision, recall, f1
+    def eval(self) -> tuple[Any, Any, Any]:
+        """Return (precision, recall, F1 score); 0 where there is nothing to divide by.
+
+        They are floats, or arrays of shape ``(1,)`` if the counts are, as fetched counts are.
+        """
+        correct = np.asarray(self.num_correct_chunks).item()
+        precision = correct / self.num_infer_chunks if self.num_infer_chunks else 0
+        recall = correct / self.num_label_chunks if self.num_label_chunks else 0
+        both = np.asarray(2 * precision * recall).item()
+        return precision, recall, both / (precision + recall) if correct else 0
 
 
 class EditDistance(MetricBase):

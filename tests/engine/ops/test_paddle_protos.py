@@ -33,6 +33,7 @@ OTHER_SLOTS = {
 OTHER_OPERATORS = {
     "c_gen_nccl_id": "Paddle has it on GPUs alone",
     "copy_lod": "offsets of sequences are no variables in Paddle",
+    "kept_lod": "offsets of sequences are no variables in Paddle",
     "dgc": "Paddle has it on GPUs alone",
     "fused_batch_norm_act": "Paddle has it on GPUs alone",
     **dict.fromkeys(

@@ -34,6 +34,7 @@ FEWER_SETTINGS = {
         "Paddle has kernels for GPUs alone",
     ),
     "copy_lod": "dpexec's own",
+    "kept_lod": "dpexec's own",
     "dgc": "Paddle has it on GPUs alone",
     "dgc_momentum": "Paddle refuses to run it for less than two trainers",
     **dict.fromkeys(("fused_adam", "fused_momentum", "fused_sgd"), "dpexec's own"),
