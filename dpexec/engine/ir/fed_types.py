@@ -9,6 +9,7 @@ that the feed may still change.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 _TYPES = (VarType.INT64, VarType.INT32, VarType.BOOL, VarType.FP32, VarType.FP64, VarType.UINT8)
 _MOST = 3
 """How many inputs may get other types at once: labels, lengths and the like."""
+_MOST_TRIES = 5000
+"""With so many fed inputs that three, or two, of them have more choices, fewer change at once: an
+error of a shape, which no type mends, is not to take seconds."""
 
 _TYPE_ATTRS = frozenset({"dtype", "out_dtype"})
 
@@ -61,6 +65,8 @@ def _other_types(op: Operator, specs: Mapping[str, Spec]) -> Iterator[Mapping[st
     found = (op.block._find_var_recursive(name) for name in specs)
     fed = [var.name for var in found if var is not None and _is_fed(var)]
     for count in range(1, min(len(fed), _MOST) + 1):
+        if count > 1 and math.comb(len(fed), count) * len(_TYPES) ** count > _MOST_TRIES:
+            return
         for names in itertools.combinations(fed, count):
             for types in itertools.product(_TYPES, repeat=count):
                 changed = zip(names, types, strict=True)
