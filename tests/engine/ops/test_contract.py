@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 
+from dpexec.engine.core.lod import NO_SEQUENCES
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import InvalidOp, dims_match
@@ -117,6 +118,8 @@ def test_infer_with_unknown_batch_agrees(type):
         for slot, names in call.outputs.items():
             made = [spec for spec in inferred[slot] if spec is not None]
             for name, spec in zip(names, made, strict=True):
+                if type == "kept_lod" and values[name] is NO_SEQUENCES:
+                    continue  # whether sequences stay is not known before the numbers of rows
                 _assert_inferred(spec, spec_of(values[name]), f"{type}, output {name}")
 
 
