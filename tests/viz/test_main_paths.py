@@ -231,6 +231,7 @@ def test_an_area_is_added_up(page, run):
         "return [box.left, box.top, box.width, box.height].map(Math.round)"
     )
     page.drag((x + 152, y + 60), (x + width + 50, y + height - 5), shift=True)
+    page.wait(f"document.querySelector('.timeline .details h2').textContent !== {chosen!r}")
     sums = page.js(
         "return [...document.querySelectorAll('.timeline .sums')[0].rows]"
         ".map(r => [r.cells[0].textContent.split(' ').pop(), parseInt(r.cells[1].textContent)])"
