@@ -36,10 +36,6 @@ def _infer(lod: Spec | None, before: Spec, after: Spec) -> Spec:
             {"X": Lod([[0, 2], [0, 1, 3]]), "Before": np.ones((3, 2)), "After": np.ones((3, 2))},
             expected={"Out": Lod([[0, 2], [0, 1, 3]])},
         ),
-        Sample(
-            {"X": Lod([[0, 2, 3]]), "Before": np.ones((3, 2)), "After": np.ones((6, 1))},
-            expected={"Out": Lod()},
-        ),
         Sample({"Before": np.ones((3, 2)), "After": np.ones((3, 2))}, expected={"Out": Lod()}),
     ],
 )
