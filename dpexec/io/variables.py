@@ -15,6 +15,7 @@ from dpexec.engine.core.lod import LoDRankTable
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
+from dpexec.engine.core.variable_values import bring_together
 from dpexec.engine.formats import streams
 from dpexec.engine.ir.callsite import warn
 from dpexec.engine.ir.program import Program
@@ -183,6 +184,7 @@ def save_vars(
         )
         return None
     names = sorted({var.name for var in chosen if var.type != VarType.RAW})
+    bring_together(global_scope(), names)
     values = {name: value_of(name) for name in names}
     if filename is None and dirname is not None:
         writers = {name: partial(_write, values=[value]) for name, value in values.items()}

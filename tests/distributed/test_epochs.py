@@ -13,6 +13,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines
+from dpexec.engine.cluster.gang_messages import Order
 from dpexec.engine.core.errors import ClusterError
 from dpexec.engine.dask import deliveries
 from dpexec.engine.executors.steps import ProgramSteps
@@ -205,7 +206,7 @@ def test_steps_of_a_partition_are_one_order(pair, monkeypatch):
     orders, post = [], gang_lines.GangLines.post
 
     def noted(lines, found):
-        orders.append(found[0])
+        orders.extend(each for each in found[:1] if isinstance(each, Order))
         return post(lines, found)
 
     monkeypatch.setattr(gang_lines.GangLines, "post", noted)

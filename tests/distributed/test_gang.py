@@ -21,6 +21,7 @@ from tests.engine.run.nets import (
     word_batches,
     words,
 )
+from tests.waiting import until
 
 
 def gang(name, client, devices, mode, **options):
@@ -144,7 +145,7 @@ def test_worker_killed_in_a_step_of_code(mode, where, rank, mortals):
     for name, value in alone.state.items():
         np.testing.assert_array_equal(state[name], value, err_msg=name)
     assert lost not in mortals.addresses()
-    assert mortals.client.run(mapped, workers=[survivor]) == {survivor: 0}
+    until(lambda: mortals.client.run(mapped, workers=[survivor]) == {survivor: 0})
 
 
 def test_variables_that_nobody_reads_are_deferred_once(pair, monkeypatch):

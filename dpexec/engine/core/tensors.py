@@ -119,7 +119,7 @@ class LoDTensor:
         """Let ``source`` deliver the array when it is first read (state kept on a cluster).
 
         Args:
-            source: delivers it.
+            source: delivers it. Several with an equal method ``together`` deliver a list at once.
             place: where it will lie; None: where the one before did.
             form: shape and type that it will have; None: only its source can tell.
         """

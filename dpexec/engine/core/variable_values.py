@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +18,21 @@ from dpexec.engine.core.arrays import Entry, TensorArray
 from dpexec.engine.core.copies import copy_on, with_arrays
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod, LoDRankTable
 from dpexec.engine.core.places import CPUPlace, Place
-from dpexec.engine.core.scope import ScopeVariable
+from dpexec.engine.core.scope import Scope, ScopeVariable
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
 
-__all__ = ["Flat", "content", "digest", "flat", "hold", "value_of", "with_sequences", "write"]
+__all__ = [
+    "Flat",
+    "bring_together",
+    "content",
+    "digest",
+    "flat",
+    "hold",
+    "value_of",
+    "with_sequences",
+    "write",
+]
 
 
 # ---- in scopes
@@ -50,6 +60,27 @@ def with_sequences(var: ScopeVariable | None) -> Any:
 
 def _entry(tensor: LoDTensor) -> Entry | None:
     return (tensor.array, Lod(tensor._lod)) if tensor._is_initialized() else None
+
+
+def bring_together(scope: Scope, names: Iterable[str]) -> None:
+    """Fetch the values of variables that lie elsewhere, such as on a cluster, in few messages.
+
+    Args:
+        scope: has the variables.
+        names: of these; whatever else there is stays as it is.
+    """
+    found: dict[Any, list[tuple[Any, Any]]] = {}
+    for name in names:
+        var = scope.find_var(name)
+        held = None if var is None else var.value
+        source = held.source if isinstance(held, LoDTensor) else None
+        together = getattr(source, "together", None)
+        if together is not None:
+            found.setdefault(together, []).append((held, source))
+    for together, pairs in found.items():
+        tensors, sources = zip(*pairs, strict=True)
+        for tensor, array in zip(tensors, together(sources), strict=True):
+            tensor.array = array
 
 
 def hold(var: ScopeVariable, place: Place, value: Any) -> None:

@@ -26,6 +26,7 @@ from dpexec.engine.cluster.worker.wakeups import fewer_wakeups_of_nannies
 from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.dask.deliveries import Fed, arrive, fed_to
+from dpexec.engine.dask.reachability import check_free
 from dpexec.engine.exchange.gpus import how_exchanged, why_not_nccl
 from dpexec.engine.exchange.lines import Line
 from dpexec.engine.exchange.rendezvous import Member, Visitor
@@ -132,11 +133,7 @@ class GangRunner:
         return self._forms.knows(form)
 
     def make(self, orders: Sequence[list[Any] | Handover]) -> StepOutcome:
-        """Make a step, or hand variables over.
-
-        Args:
-            orders: of each member; those for steps are encoded, of a form that members know.
-        """
+        """Make a step, whose orders are encoded and of a form that members know, or hand over."""
         lines = self._lines
         assert lines is not None
         try:
@@ -147,18 +144,18 @@ class GangRunner:
         return self._finish(lines)
 
     def hand_over(self, orders: Sequence[Handover]) -> Sequence[Mapping[str, Any]] | None:
-        """Let members read or take values, between steps; they wait for orders.
-
-        Args:
-            orders: the order of each member.
+        """Let members read or set values, between steps.
 
         Returns:
-            What was read, per device; None if a member is gone, or could not do it.
+            What was read, per device; None if a member could not do it.
+
+        Raises:
+            WorkerLostError: members are gone or silent.
         """
-        try:
-            made = self.make(orders)
-        except WorkerLostError:
-            return None
+        check_free(self._contact.client)  # as for all calls
+        made = self.make(orders)
+        if made.missing:
+            raise WorkerLostError(str(made.error), made.missing)
         if isinstance(made.error, KeyboardInterrupt):
             raise made.error
         return None if made.error is not None else made.fetched

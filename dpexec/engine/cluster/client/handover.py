@@ -1,4 +1,7 @@
-"""Variables that go from one run to another on the same workers, without dask and the client.
+"""Values of replicas that the client reads or sets, or that go from one run to another.
+
+Members of a gang take orders for it, like those to make steps. While there are none, as in mode
+tasks, or when a step has failed, dask tasks read and set values.
 
 Programs that are trained in turn, such as the two of a GAN, read what the other one has written.
 Each has replicas of its own. A worker copies variables that are equal on all replicas from those of
@@ -9,15 +12,14 @@ go from there to all members.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dpexec.engine.cluster.client.gang_runner import GangRunner
 from dpexec.engine.cluster.gang_messages import Handover, Others
 from dpexec.engine.cluster.worker import state as cluster_state
+from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:
@@ -48,22 +50,90 @@ class Holder:
 
     @property
     def gang(self) -> GangRunner | None:
-        """The members, if values may be handed over now: nothing is lost, under way, or closed."""
-        runner, recovery = self._runner(), self.recovery
+        """The members, if they take orders, nothing is lost, and no steps are under way."""
+        runner = self._runner()
         if not isinstance(runner, GangRunner) or not runner.is_open:
             return None
-        if any(member.gpu is not None for member in runner.members):
+        return runner if self.recovery.is_calm and self.group.filled else None
+
+    def pull(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Any]]:
+        """Values that replicas have, on the host, by device; what no step has written is left out.
+
+        Args:
+            wanted: names of variables, by device.
+
+        Raises:
+            StateLostError: the state is lost.
+            EnforceNotMet: a step that was only ordered has failed.
+        """
+
+        def load() -> dict[int, dict[str, Any]]:
+            busy = self.recovery.busy
+            if busy.acquire(blocking=False):  # else another thread may be ordering steps
+                try:
+                    found = self.read(wanted)
+                finally:
+                    busy.release()
+                if found is not None:
+                    return found
+            address = self.group.homes.address
+            names = [name for own in wanted.values() for name in own]
+            calls = [(address[device], (device, wanted[device])) for device in wanted]
+            what = names[0] if len(names) == 1 else f"{len(names)} variables"
+            loaded = self.group.call(cluster_state.values, calls, f"to read {what}")
+            pairs = zip(wanted, loaded, strict=True)
+            return {d: {n: host_copy(value) for n, value in own.items()} for d, own in pairs}
+
+        return self.recovery.read(load)
+
+    def pull_several(self, sources: Sequence[Away]) -> list[Any]:
+        """:meth:`pull` for the values that several tensors get."""
+        wanted: dict[int, list[str]] = {}
+        for source in sources:
+            wanted.setdefault(source.device, []).append(source.name)
+        found = self.pull(wanted)
+        return [found[source.device].get(source.name) for source in sources]
+
+    def read(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Any]] | None:
+        """Values that members have, on the host, by device; None if they take no orders.
+
+        Args:
+            wanted: names of variables, by device. The caller holds the lock of the run.
+        """
+        gang = self.gang
+        if gang is None:
             return None
-        return runner if recovery.is_calm and self.group.filled else None
+        shares = [{d: wanted[d] for d in m.devices if d in wanted} for m in gang.members]
+        base = self.group.complete
+        answers = gang.hand_over([Handover(base, share, None, {}, {}) for share in shares])
+        if answers is None:
+            return None
+        # arrays lie in the memory of messages
+        return {d: {n: host_copy(value) for n, value in answers[d].items()} for d in wanted}
 
-    def pull(self, device: int, name: str) -> Any:
-        """The value that a replica has of a variable; None if none of its steps has written it."""
+    def store(self, values: Sequence[Mapping[str, Any]]) -> None:
+        """Set variables of replicas, and of the mirrors of their own state.
 
-        def load() -> Any:
-            calls = [(self.group.homes.address[device], (device, [name]))]
-            return self.group.call(cluster_state.values, calls, f"to read {name}")[0].get(name)
+        A worker takes all values in one message, so that equal values of its replicas are one
+        array.
 
-        return host_copy(self.recovery.read(load))
+        Args:
+            values: by device. The caller holds the lock of the run.
+        """
+        group, gang = self.group, self.gang
+        given = {w: {d: values[d] for d in devices} for w, devices in group.homes.workers.items()}
+        mirrored: dict[str, dict[int, dict[str, Any]]] = {}
+        for device, worker in group.mirrors:
+            kept = {n: value for n, value in values[device].items() if n in group.own[device]}
+            mirrored.setdefault(worker, {})[device] = kept
+        if gang is not None:
+            parts = [(given[m.worker], mirrored.get(m.worker, {})) for m in gang.members]
+            orders = [Handover(group.complete, {}, None, *part) for part in parts]
+            if gang.hand_over(orders) is not None:
+                return
+        calls: list[tuple[str, tuple[Any, ...]]] = [(w, (False, part)) for w, part in given.items()]
+        calls += [(worker, (True, part)) for worker, part in mirrored.items()]
+        group.call(cluster_state.store, calls, "to take values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +153,13 @@ class Away:
     name: str
 
     def __call__(self) -> Any:
-        """Fetch the value, see :meth:`Holder.pull`."""
-        return self.holder.pull(self.device, self.name)
+        """Fetch the value, see :meth:`Holder.pull`; None if there is none."""
+        return self.holder.pull({self.device: [self.name]})[self.device].get(self.name)
+
+    @property
+    def together(self) -> Callable[[Sequence[Away]], list[Any]]:
+        """Fetches several values of the same run."""
+        return self.holder.pull_several
 
 
 def hand_over(
@@ -120,6 +195,8 @@ def hand_over(
             own = each_own and busy is to.recovery.busy
             if _Passage(holder, to, reads, own).bring(sources):
                 found.update(sources)
+        except WorkerLostError as lost:
+            to.recovery.suspect(lost)
         finally:
             busy.release()
     return found
@@ -139,39 +216,32 @@ class _Passage:
         Args:
             sources: by variable, the replica whose value the user sees.
         """
-        there, here = self._from.gang, self._to.gang
-        if there is None or here is None:
+        here = self._to.gang
+        if self._from.gang is None or here is None:
             return False
         one, other = self._from.group, self._to.group
         differ = frozenset[str]().union(*one.own, *other.own)
         near = other.homes.workers.keys() <= one.homes.workers.keys()
+        near = near and all(member.gpu is None for member in here.members)
         through = {n: device for n, device in sources.items() if n in differ or not near}
-        found = self._read(there, through) if through else [{} for _ in self._reads]
-        if found is None:
+        epoch = one.epoch
+        found = self._read(through) if through else [{} for _ in self._reads]
+        if found is None or epoch != one.epoch:  # replicas have moved meanwhile
             return False
         alike = sources.keys() - through.keys()
         return here.hand_over([*self._orders(here, alike, found)]) is not None
 
-    def _read(self, gang: GangRunner, sources: Mapping[str, int]) -> _Given | None:
+    def _read(self, sources: Mapping[str, int]) -> _Given | None:
         """Values for each device of the run that takes them; None if some cannot be read."""
         if self._each_own:
             wanted = {d: [n for n in sources if n in names] for d, names in enumerate(self._reads)}
         else:
             wanted = {d: [n for n in sources if sources[n] == d] for d in sources.values()}
-        base = self._from.group.complete
-        orders = [
-            Handover(base, {d: wanted[d] for d in m.devices if d in wanted}, None, {}, {})
-            for m in gang.members
-        ]
-        answers = gang.hand_over(orders)
-        if answers is None or any(
-            n not in answers[d] for d, names in wanted.items() for n in names
-        ):
+        found = self._from.pull(wanted)
+        if any(n not in found[d] for d, names in wanted.items() for n in names):
             return None
-        # arrays lie in the memory of messages
-        values = {(d, n): np.array(answers[d][n]) for d, names in wanted.items() for n in names}
         return [
-            {n: values[d if self._each_own else sources[n], n] for n in sources if n in names}
+            {n: found[d if self._each_own else sources[n]][n] for n in sources if n in names}
             for d, names in enumerate(self._reads)
         ]
 

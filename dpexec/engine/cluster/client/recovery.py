@@ -50,6 +50,7 @@ class Recovery:
         self._next = 0
         self._attempt = range(0)  # numbers of the steps that were begun last
         self._disturbed = False  # whether these steps may be incomplete
+        self._suspected: WorkerLostError | None = None  # what to begin with next time
         self._regrouped = 0
 
     @property
@@ -104,6 +105,14 @@ class Recovery:
 
     # ---- workers that are lost
 
+    def suspect(self, lost: WorkerLostError) -> None:
+        """Note that workers were lost outside of :meth:`surviving`, which then begins without them.
+
+        Args:
+            lost: the error that said so.
+        """
+        self._suspected = WorkerLostError(str(lost), lost.lost)  # without frames, which know all
+
     def surviving(self, action: Callable[[], _T], lost: WorkerLostError | None = None) -> _T:
         """Call a function that needs all replicas, again whenever workers were lost and replaced.
 
@@ -123,6 +132,7 @@ class Recovery:
                 between.spans["recovering"].append((began, time.perf_counter_ns()))
 
     def _surviving(self, action: Callable[[], _T], lost: WorkerLostError | None) -> _T:
+        lost, self._suspected = lost or self._suspected, None
         left, complete = ATTEMPTS - (lost is not None), self._group.complete
         while left:
             try:
@@ -198,6 +208,7 @@ class Recovery:
             StateLostError: no worker has the state of a lost replica.
         """
         self._disturbed = True  # also if an error or an interrupt ends this
+        self._suspected = None
         self._regrouped += 1
         until, may_come = time.monotonic() + _HANDED_ON, True
         while self._disturbed:
@@ -228,10 +239,13 @@ class Recovery:
             settle()
         if self.lost is not None:
             raise self.lost
+        epoch = self._group.epoch
         try:
             return action()
-        except (WorkerLostError, StaleTaskError):
+        except (WorkerLostError, StaleTaskError) as error:
             with self.busy:
                 if self.lost is not None:  # another thread found that out meanwhile
                     raise self.lost from None
-                return self.surviving(action)
+                if not isinstance(error, WorkerLostError) or epoch != self._group.epoch:
+                    return self.surviving(action)
+                return self.surviving(action, error)

@@ -181,7 +181,6 @@ class Variables:
     def _push(self, plan: Plan) -> None:
         """Send variables that the user set to the workers of devices that use them, and to mirrors.
 
-        A worker takes all values in one task, so that equal values of its replicas are one array.
         Variables that were not set stay as they are; replicas may have different values of them.
         """
         group, replicas = self._group, self._replicas
@@ -192,16 +191,8 @@ class Variables:
             found = {n: replicas.value(device, n) for n in names if n in written}
             known = {name: value for name, value in found.items() if value is not None}
             values.append(values_on(CPUPlace(), known))
-        calls: list[tuple[str, tuple[Any, ...]]] = [
-            (worker, (False, {device: values[device] for device in devices}))
-            for worker, devices in group.homes.workers.items()
-        ]
-        for device, worker in group.mirrors:
-            own = group.own[device]
-            kept = {name: value for name, value in values[device].items() if name in own}
-            calls.append((worker, (True, {device: kept})))
         if written or not group.filled:
-            group.call(cluster_state.store, calls, "to take values")
+            self._holder.store(values)
             group.keep(group.complete, filled=True)
         self._versions.update(written)
 
@@ -357,9 +348,12 @@ class Variables:
         """
         if not self._lists:
             return
-        scope = self._replicas.scope
+        scope, wanted = self._replicas.scope, dict[int, list[str]]()
         for name, device in self._lists.items():
-            value = self._holder.pull(device, name)
+            wanted.setdefault(device, []).append(name)
+        found = self._holder.pull(wanted)
+        for name, device in self._lists.items():
+            value = found[device].get(name)
             if value is not None:
                 hold(scope.find_var(name) or scope.var(name), CPUPlace(), value)
         self._replicas.listed(self._lists)

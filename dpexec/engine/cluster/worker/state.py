@@ -272,6 +272,8 @@ def hand_over(replicas: WorkerReplicas, address: str, order: Handover) -> dict[i
     Raises:
         StaleTaskError: a step may have overwritten the values meanwhile.
     """
+    for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
+        versions.stand_at(order.base)
     read = {}
     for device, names in order.read.items():
         known = replicas.stores[device].at(order.base)

@@ -27,7 +27,7 @@ from dpexec.engine.core.places import CUDAPlace, Place
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray
-from dpexec.engine.core.variable_values import content, hold, with_sequences
+from dpexec.engine.core.variable_values import bring_together, content, hold, with_sequences
 from dpexec.engine.ir.spec import Spec, array_spec
 
 __all__ = ["Replicas", "Stored"]
@@ -61,8 +61,7 @@ class Replicas:
         """Grows whenever such values had other shapes or types than before."""
         self._form: dict[str, Any] = {}
         self._seen: dict[str, int] = {}
-        self._clock = -1
-        self._readers: weakref.WeakSet[object] = weakref.WeakSet()
+        self._clock, self._readers = -1, weakref.WeakSet[object]()
         self._lists: dict[str, _ListSeen] = {}
         self.away_in: list[weakref.ref[Any]] = []
         """Who keeps values on a cluster, each for one of the engines that share these."""
@@ -124,8 +123,7 @@ class Replicas:
         device = 0 if self.shared else device
         held = self.tensor(device, name)
         if held is not None and held.is_deferred and held.form is not None:
-            shape, dtype = held.form  # to look at the value would fetch it
-            return Spec(shape, as_var_type(dtype))
+            return Spec(held.form[0], as_var_type(held.form[1]))  # without fetching the value
         value = self.value(device, name)
         return None if value is None else array_spec(value)
 
@@ -145,8 +143,8 @@ class Replicas:
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
         known = self._clock == tensors.last_write and reader in self._readers
-        lists = self._lists.items()
-        return known and (not lists or all(seen.is_of(self._list(n)) for n, seen in lists))
+        lists = self._lists
+        return known and (not lists or all(lists[n].is_of(self._list(n)) for n in lists))
 
     def sync(self, reader: object, names: Sequence[Iterable[str]]) -> None:
         """Give every device up-to-date copies.
@@ -163,10 +161,13 @@ class Replicas:
         if self._clock != tensors.last_write:
             self._readers.clear()  # others may read something else that was written
         self._readers.add(reader)
+        read = set[str]().union(*names)
+        if not self.away:
+            bring_together(self.scope, read)
         for device, needed in enumerate(names):
             for name in needed:
                 self._sync_one(device, name)
-        for name in {name for needed in names for name in needed}:
+        for name in read:
             version = self._version(name)
             if self._seen.get(name) != version:
                 self.generation += 1
