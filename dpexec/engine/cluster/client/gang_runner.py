@@ -349,6 +349,8 @@ class GangRunner:
         if self._lines is not None:
             self._lines.close()
         self._lines, self.members, self._forms = None, [], StepForms()
+        for key, known in self._coming.items():  # batches exist longer than lines
+            self._coming[key] = _Coming(known.epoch, known.fed)
 
     # ---- what became of orders
 
