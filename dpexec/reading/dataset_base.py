@@ -13,7 +13,7 @@ from dpexec.data_feed_desc import FeedDescription, SlotDescription
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.feeds.coming import hand_out
-from dpexec.engine.graph.lods import read_by_operators
+from dpexec.engine.graph.lod_readers import read_by_operators
 from dpexec.engine.ir.variable import Variable
 from dpexec.reading.multislot import Sample, Slot, feed_of, parse
 from dpexec.reading.piped_files import items_of_files, lines_of

@@ -23,7 +23,8 @@ from dpexec.engine.dispatch.failures import note_failure
 from dpexec.engine.dispatch.feeding import Feeding
 from dpexec.engine.dispatch.repeated_steps import RepeatedSteps
 from dpexec.engine.feeds.splitting import Feeds
-from dpexec.engine.graph.lods import may_lack_sequences, with_offsets
+from dpexec.engine.graph.lod_readers import may_lack_sequences
+from dpexec.engine.graph.lods import with_offsets
 from dpexec.engine.ir.feed_fetch import without_feed_and_fetch
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.prune import deleted_for_good

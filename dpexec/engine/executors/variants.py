@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
-from dpexec.engine.graph.lods import may_lack_sequences
+from dpexec.engine.graph.lod_readers import may_lack_sequences
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.program import Program

@@ -9,23 +9,24 @@ tasks and fetches treat offsets as ordinary values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.lod import LOD_SUFFIX, lod_name
 from dpexec.engine.graph.gradient_lods import without_sequences
+from dpexec.engine.graph.lod_readers import lod_slots
 from dpexec.engine.graph.tables import with_tables_written
 from dpexec.engine.graph.unpadding import feed_rows
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
-from dpexec.engine.ir.opdef import Slot
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 
-__all__ = ["Sequences", "may_lack_sequences", "read_by_operators", "with_offsets"]
+__all__ = ["Sequences", "with_offsets"]
 
 
 @dataclass(frozen=True)
@@ -57,60 +58,11 @@ def with_offsets(program: Program) -> Sequences:
     return _Rewriter(program.clone()).rewrite()
 
 
-def read_by_operators(program: Program, names: Iterable[str]) -> set[str]:
-    """The variables of whose sequences an operator would read the offsets, if they had some.
-
-    Args:
-        program: the program.
-        names: names of variables that are fed.
-    """
-    sources = {name: {name} for name in names}
-    found: set[str] = set()
-    ops = program.global_block().ops
-    for op in chain.from_iterable(outer.with_inner() for outer in ops):
-        read = [sources[name] for name in op.reads if name in sources]
-        if read and _lod_slots(op.definition.inputs):
-            found.update(*read)
-        for name in op.writes if read else ():
-            sources[name] = sources.get(name, set()).union(*read)
-    return found
-
-
-def may_lack_sequences(program: Program) -> set[str]:
-    """The fed variables whose offsets are read by operators that also work without sequences.
-
-    If arrays are fed to them, the program needs another form, without these offsets. Variables
-    that some operator needs sequences of are left out: that they lack them is an error.
-    """
-    known = program.global_block().vars.values()
-    sources = {var.name: {var.name} for var in known if var.lod_level and not var.persistable}
-    found: set[str] = set()
-    needed: set[str] = set()
-    ops = program.global_block().ops if sources else ()
-    for op in chain.from_iterable(outer.with_inner() for outer in ops):
-        slots = _lod_slots(op.definition.inputs)
-        for slot, owner in slots:
-            reading = found if slot.optional else needed
-            reading.update(*(sources.get(name, ()) for name in op.inputs.get(owner, [])))
-        read = [sources[name] for name in op.reads if name in sources]
-        if op.definition.rows_stay is not None or op.definition.joins is not None:
-            found.update(*read)
-        own = _lod_slots(op.definition.outputs) and all(slot.optional for slot, _ in slots)
-        for name in op.writes if read and not own else ():
-            sources[name] = sources.get(name, set()).union(*read)
-    return found - needed
-
-
 def _has_sequences(program: Program) -> bool:
     if any(var.lod_level for var in program.list_vars()):
         return True
     ops = (op for block in program.blocks for op in block.ops)
-    return any(_lod_slots((*op.definition.inputs, *op.definition.outputs)) for op in ops)
-
-
-def _lod_slots(slots: tuple[Slot, ...]) -> list[tuple[Slot, str]]:
-    """The slots for offsets, each with the slot of the variables whose sequences they describe."""
-    return [(s, s.name.removesuffix(LOD_SUFFIX)) for s in slots if s.name.endswith(LOD_SUFFIX)]
+    return any(lod_slots((*op.definition.inputs, *op.definition.outputs)) for op in ops)
 
 
 Known = dict[str, str]
@@ -122,6 +74,7 @@ class _Rewriter:
         self._program = program
         self._at_end: dict[int, Known] = {}
         """Of every block."""
+        self._rewritten = _rewritten(program)
 
     def rewrite(self) -> Sequences:
         block = self._program.global_block()
@@ -148,7 +101,7 @@ class _Rewriter:
             elif op.bodies:
                 self._bodies(op, known)
             _fill(op, known)
-            _follow(op, known)
+            _follow(op, known, self._rewritten)
         self._at_end[block.idx] = known
         return known
 
@@ -216,6 +169,14 @@ def _kept(block: Block) -> set[str]:
     return kept
 
 
+def _rewritten(program: Program) -> set[str]:
+    """The variables with several values: programs declare the shape of the last one."""
+    made = Counter(var.name for var in program.list_vars() if var.is_data or var.persistable)
+    for op in chain.from_iterable(block.ops for block in program.blocks):
+        made.update(() if op.bodies else op.writes)
+    return {name for name, count in made.items() if count > 1}
+
+
 def _refuse(op: Operator, names: Iterable[str], known: Known, problem: str) -> None:
     """Raise if some variables of an operator hold sequences."""
     name = next((name for name in names if name in known), None)
@@ -254,7 +215,7 @@ def _copy(op: Operator, sources: list[str], target: str, block: Block | None = N
 
 def _fill(op: Operator, known: Known) -> None:
     """Connect an operator's input slots for offsets."""
-    for slot, owner in _lod_slots(op.definition.inputs):
+    for slot, owner in lod_slots(op.definition.inputs):
         names = roles.present(op.inputs.get(owner, []))
         found = [known.get(name, roles.EMPTY) for name in names]
         partly = slot.optional and slot.many and any(name in known for name in names)
@@ -269,7 +230,7 @@ def _fill(op: Operator, known: Known) -> None:
             raise op_error(op, problem, {}, section="sequences-that-are-not-fed")
 
 
-def _follow(op: Operator, known: Known) -> None:
+def _follow(op: Operator, known: Known, rewritten: Collection[str]) -> None:
     """Find out which outputs hold sequences."""
     lasting = _make_offsets(op, known)
     if op.definition.by_executor:
@@ -277,7 +238,7 @@ def _follow(op: Operator, known: Known) -> None:
     if op.bodies:  # its other outputs were followed inside the bodies
         known.update(_of_gradients(op, known))
         return
-    shared = dict(_shared(op, known))
+    shared = dict(_shared(op, known, rewritten))
     for name, var in op._variables(op.output_arg_names).items():
         if name in lasting or name.endswith(LOD_SUFFIX):
             continue
@@ -291,8 +252,9 @@ def _follow(op: Operator, known: Known) -> None:
             known[name] = shared[name]
         else:  # a variable of an outer block, which cannot see this block's offsets
             known[name] = _declare(var)
-            after = op.block.ops.index(op) + 1
-            op.block.ops.insert(after, _copy(op, [shared[name]], known[name]))
+            copy, after = _copy(op, [shared[name]], known[name]), op.block.ops.index(op) + 1
+            made = any(shared[name] in behind.writes for behind in op.block.ops[after : after + 1])
+            op.block.ops.insert(after + made, copy)  # behind kept_lod, if that makes them
         var.lod_level = max(var.lod_level, 1) if name in known else 0
 
 
@@ -303,7 +265,7 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
     declares no shape inference, an output gets offsets if the program declares sequences for it, or
     if a Python function makes it from sequences.
     """
-    slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
+    slots = [(slot.name, owner) for slot, owner in lod_slots(op.definition.outputs)]
     outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
     for slot, owner in slots:
         op.outputs[slot] = list(map(lod_name, outputs[owner]))
@@ -326,7 +288,7 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
     return lasting
 
 
-def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
+def _shared(op: Operator, known: Known, rewritten: Collection[str]) -> Iterator[tuple[str, str]]:
     """The outputs that keep the sequences of an input, each with its offsets variable."""
     slots = op.definition.inputs
     inputs = [name for slot in slots for name in op.inputs.get(slot.name, [])]
@@ -335,7 +297,7 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     if not sources:
         return
     if op.definition.rows_stay is not None:
-        yield from _of_rows(op, known, inputs[0])
+        yield from _of_rows(op, known, inputs[0], inputs[0] in rewritten)
         return
     for name, spec in op.infer_outputs(op.input_specs()).items():
         if not spec.lod_level or roles.GRAD_SUFFIX in name:
@@ -348,22 +310,38 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
             yield name, _joined(op, sources, name)
 
 
-def _of_rows(op: Operator, known: Known, x: str) -> Iterator[tuple[str, str]]:
+def _of_rows(op: Operator, known: Known, x: str, rewritten: bool) -> Iterator[tuple[str, str]]:
     """The output of an operator that keeps sequences if it keeps the number of rows."""
     name, decide = op.output("Out")[0], op.definition.rows_stay
     before = op.input_specs()
     after = op.infer_outputs(before)[name]
-    stay = x in known and decide is not None and decide(op, before[x], after)
+    spec = before[x].replace(shape=(-1,) * before[x].rank) if rewritten else before[x]
+    stay = x in known and decide is not None and decide(op, spec, after)
     if stay is None:
-        own = _declare(op.block._var_recursive(name))
-        slots = {"X": [known[x]], "Before": [x], "After": [name]}, {"Out": [own]}
-        made = Operator(op.block, "kept_lod", *slots, {roles.ROLE: op.role}, op.callsite)
-        op.block.ops.insert(op.block.ops.index(op) + 1, made)
-        yield name, own
+        yield name, _kept_by_run(op, known, x, name)
     elif stay:
         yield name, known[x]
     for name in op.outputs.get("XShape", []) if x in known else ():
         yield name, known[x]
+
+
+def _kept_by_run(op: Operator, known: Known, x: str, name: str) -> str:
+    """A variable for the offsets of an output, which has them if a run counts as many rows."""
+    block, source, before = op.block, known[x], x
+    var = block._var_recursive(name)
+    if name == x:  # the operator overwrites its rows; others may read the offsets from before
+        before = f"{name}@{len(block.vars)}"
+        var = block.create_var(
+            name=before, shape=(-1,), dtype=var.dtype, lod_level=var.lod_level, stop_gradient=True
+        )
+        slots = {"X": [name]}, {"Out": [before]}
+        copy = Operator(block, "assign", *slots, {roles.ROLE: op.role}, op.callsite)
+        block.ops.insert(block.ops.index(op), copy)
+    own = _declare(var)
+    slots = {"X": [source], "Before": [before], "After": [name]}, {"Out": [own]}
+    made = Operator(block, "kept_lod", *slots, {roles.ROLE: op.role}, op.callsite)
+    block.ops.insert(block.ops.index(op) + 1, made)
+    return own
 
 
 def _joined(op: Operator, sources: list[str], name: str) -> str:

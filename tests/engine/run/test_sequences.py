@@ -1,5 +1,7 @@
 """Runs with sequences: division among devices, fetches, errors."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -316,8 +318,33 @@ def test_offsets_that_do_not_fit_are_dropped(program):
         fluid.layers.concat([twice, rows]),
         fluid.layers.slice(twice, [1, 0], [0, 0], [1, 4]),
         fluid.layers.reshape(words, [8, 2], actual_shape=shape),
+        fluid.layers.reshape(fluid.layers.scale(words, 2.0), [-1, 1], inplace=True),
     ]
     fed = {**feed(), "rows": np.ones((2, 2), "float32"), "shape": np.array([4, 4], "int32")}
     found = run(fetch, fed=fed, return_numpy=False)
-    assert [tensor.lod() for tensor in found] == [[], [], []]
-    assert [tensor.shape() for tensor in found] == [[10, 2], [4, 1], [4, 4]]
+    assert [tensor.lod() for tensor in found] == [[], [], [], []]
+    assert [tensor.shape() for tensor in found] == [[10, 2], [4, 1], [4, 4], [16, 1]]
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+@pytest.mark.parametrize("loops", [True, False])
+def test_rows_of_a_variable_that_is_written_again_are_counted(inplace, loops):
+    """Its declared shape is that of its last value. Offsets of other rows led beyond the memory."""
+    words = fluid.data("words", [None, 2], lod_level=1)
+    rows = fluid.layers.scale(words, 2.0)
+    again = fluid.layers.relu(rows)
+    at, end = fluid.layers.zeros([1], "int64"), fluid.layers.ones([1], "int64")
+    going = fluid.layers.less_than(at, end)
+    with fluid.layers.While(going).block() if loops else contextlib.nullcontext():
+        made = fluid.layers.reshape(rows, [4, -1], inplace=inplace)
+        if not inplace:
+            fluid.layers.assign(made, rows)
+        fluid.layers.increment(at, 1)
+        fluid.layers.less_than(at, end, cond=going)
+    for length in (4, 8, 4, 6):
+        array = np.arange(length * 2, dtype="float32").reshape(length, 2)
+        batch = fluid.create_lod_tensor(array, [[1, length - 1]], fluid.CPUPlace())
+        found = run([rows, again], fed={"words": batch}, return_numpy=False)
+        np.testing.assert_array_equal(found[0], 2 * array.reshape(4, -1))
+        assert found[0].lod() == ([[0, 1, 4]] if length == 4 else [])
+        assert found[1].lod() == [[0, 1, length]]
