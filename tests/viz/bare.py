@@ -41,7 +41,7 @@ def _data():
         {"type": "table", "columns": [{"label": "name", "unit": "text"}], "rows": []},
         {
             "type": "memory",
-            "view": [0, 1],
+            "view": [0, 1], "looks": {"feed": "feed"},
             "devices": [{"name": "device 0", "times": [0], "kinds": {"feed": [0]}, "peak": peak}],
         },
         {"type": "passes", "nodes": [], "stages": [stage]},
