@@ -94,8 +94,7 @@ class LoDTensor:
     @property
     def array(self) -> Any:
         """The NumPy or CuPy array, shared with the runtime: treat it as read-only."""
-        self.bring()
-        return self._array
+        return self._array if self._source is None else self.bring()
 
     @array.setter
     def array(self, value: Any) -> None:
@@ -105,10 +104,7 @@ class LoDTensor:
 
     @property
     def form(self) -> Any:
-        """Shape and type; None while nothing is stored, or if those of a deferred value are open.
-
-        To ask does not fetch a deferred value.
-        """
+        """Shape and type, without fetching; None if nothing is stored, or only its source knows."""
         if self._source is not None:
             return self._coming
         return None if self._array is None else (self._array.shape, self._array.dtype)
@@ -138,10 +134,21 @@ class LoDTensor:
         """Delivers the array; None if it is here."""
         return self._source
 
-    def bring(self) -> None:
-        """Fetch the array from its source, if the value is still deferred."""
-        if self._source is not None:
-            self.array = self._source()
+    def bring(self) -> Any:
+        """Fetch the array from its source, if the value is still deferred; returns it."""
+        source, version = self._source, self.version
+        if source is None:
+            return self._array
+        found = source()
+        self.take(found, source, version)
+        return found
+
+    def take(self, array: Any, source: Callable[[], Any], version: int) -> None:
+        """Hold what ``source`` delivered, unless a run has written since the given version."""
+        if self._source is source and self.version == version:
+            self.array = array
+            if self.version != version:  # just now
+                self._source = source
 
     def touch(self) -> None:
         """Mark the value as written from outside the runtime that replicates it."""

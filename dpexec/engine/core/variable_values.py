@@ -69,18 +69,18 @@ def bring_together(scope: Scope, names: Iterable[str]) -> None:
         scope: has the variables.
         names: of these; whatever else there is stays as it is.
     """
-    found: dict[Any, list[tuple[Any, Any]]] = {}
+    found: dict[Any, list[tuple[Any, Any, int]]] = {}
     for name in names:
         var = scope.find_var(name)
         held = None if var is None else var.value
         source = held.source if isinstance(held, LoDTensor) else None
         together = getattr(source, "together", None)
-        if together is not None:
-            found.setdefault(together, []).append((held, source))
-    for together, pairs in found.items():
-        tensors, sources = zip(*pairs, strict=True)
-        for tensor, array in zip(tensors, together(sources), strict=True):
-            tensor.array = array
+        if isinstance(held, LoDTensor) and together is not None:
+            found.setdefault(together, []).append((held, source, held.version))
+    for together, deferred in found.items():
+        arrays = together([source for _, source, _ in deferred])
+        for (tensor, *known), array in zip(deferred, arrays, strict=True):
+            tensor.take(array, *known)
 
 
 def hold(var: ScopeVariable, place: Place, value: Any) -> None:

@@ -7,6 +7,7 @@ from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.scope import Scope, global_scope, scope_guard
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.core.variable_values import bring_together
 
 
 def test_find_var_searches_parents_and_var_does_not():
@@ -59,6 +60,25 @@ def test_deferred_tensor_is_read_once_when_needed():
     assert tensor._is_initialized() and not calls
     assert np.array(tensor).sum() == 2 and tensor.shape() == [2]
     assert calls == [1]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_value_of_before_a_run_is_not_kept_after_it(together):
+    """A thread fetches while a run on another one ends."""
+    scope = Scope()
+    tensor = scope.var("w").get_tensor()
+
+    def source():
+        tensor.version += 1  # the run that ends
+        return np.ones(2)
+
+    source.together = lambda sources: [source() for source in sources]
+    tensor.defer(source)
+    _ = bring_together(scope, ["w"]) if together else np.array(tensor)
+    assert tensor.is_deferred
+    tensor.defer(lambda: np.zeros(2))
+    np.testing.assert_array_equal(np.array(tensor), np.zeros(2))
+    assert not tensor.is_deferred
 
 
 def test_selected_rows_merge_adds_repetitions():
