@@ -145,7 +145,8 @@ def test_repeated_step_is_few_calls_of_the_client(pair):
     for _ in range(3):
         step()
     found = min((calls_of(step) for _ in range(30)), key=len)
-    assert len(found) <= 150, found  # 100 if members answer before the client sleeps
+    slept = any(name == "Inbox.sleep" for _, name in found)  # before members answered
+    assert len(found) <= (170 if slept else 110), found
 
 
 def test_who_compiles_for_long_is_waited_for(pair):
