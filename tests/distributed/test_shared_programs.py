@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.engine.cluster.client.gang_runner import GangRunner
 from dpexec.engine.cluster.client.replica_group import ReplicaGroup
 from tests.engine.run.nets import AllReduce, Reduce, persistables, strategies
 
@@ -268,3 +269,26 @@ def test_adversaries_that_lose_a_worker(mortals):
             mortals.lose(mortals.addresses()[0])
 
     both_ways(mortals.client, lose, AllReduce)
+
+
+def test_the_only_worker_left_is_lost_when_it_has_taken_variables(mortals, monkeypatch):
+    """The client's copy of its state has what was handed over; else workers take it again."""
+    hand_over = GangRunner.hand_over
+
+    def lose_after(runner, orders):
+        made = hand_over(runner, orders)
+        if any(order.copied is not None for order in orders):
+            monkeypatch.undo()
+            (last,) = mortals.addresses()
+            mortals.lose(last)
+            mortals.wait_for(2)
+        return made
+
+    def act(session, alone=False):
+        if not alone:
+            mortals.lose(mortals.addresses()[0])
+        session.take_turns(2)  # one is left
+        if not alone:
+            monkeypatch.setattr(GangRunner, "hand_over", lose_after)
+
+    both_ways(mortals.client, act, AllReduce)

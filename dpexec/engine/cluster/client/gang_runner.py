@@ -64,8 +64,7 @@ class GangRunner:
     def __init__(self, contact: Contact, group: ReplicaGroup, coming: Coming | None = None) -> None:
         self._contact, self._group, self._later = contact, group, coming
         self.members: list[Member] = []
-        self._why_not_nccl = ""
-        self._epoch = group.epoch
+        self._why_not_nccl, self._epoch = "", group.epoch
         self._open: list[Line] = []  # which end with this object
         self._lines: GangLines | None = None
         self._calls = GangCalls(contact, ())
@@ -158,6 +157,8 @@ class GangRunner:
             raise WorkerLostError(str(made.error), made.missing)
         if isinstance(made.error, KeyboardInterrupt):
             raise made.error
+        if made.error is not None:
+            _logger.info("values go through dask's scheduler: %s", made.error)
         return None if made.error is not None else made.fetched
 
     def _finish(self, lines: GangLines) -> StepOutcome:

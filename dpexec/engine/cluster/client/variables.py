@@ -17,6 +17,7 @@ from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.core import tensors
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor
@@ -151,7 +152,14 @@ class Variables:
         held = {name: replicas.tensor(0, name) for name in lacking}
         found = {name: None if tensor is None else tensor.source for name, tensor in held.items()}
         away = {name: source for name, source in found.items() if isinstance(source, Away)}
-        handed = hand_over(away, reads, self._holder, not replicas.common) if away else set()
+        if not away:
+            return
+        handed = hand_over(away, reads, self._holder, not replicas.common)
+        try:
+            self._group.keep(self._group.complete, filled=True)
+        except WorkerLostError as lost:
+            self._recovery.suspect(lost)
+            return
         self._versions.update((name, lacking[name]) for name in handed)
         for device, names in enumerate(reads):
             self._sources.update((n, device) for n in names & handed if n not in self._sources)
@@ -285,13 +293,16 @@ class Variables:
         """
         same = self._deferred_by == (binding.opened or binding, fed)
         written, known = self._deferred, self._deferred_to
-        if not same or not all(map(operator.is_, map(_value_of, known), written.values())):
+        same = same and all(map(operator.is_, map(_value_of, known), written.values()))
+        if same:  # first, as a thread that is reading one stores its value if it is not touched
+            now = self._replicas.touch(written)
+            moves = tensors.moves
+            if self._moves != moves:  # as when another run has left its own to be fetched
+                sources = map(_source_of, written.values())
+                same, self._moves = all(map(operator.is_, sources, self._deferred_from)), moves
+        if not same:
             self._defer(binding, fed)
-        elif self._moves != tensors.moves:  # as when another run has left its own to be fetched
-            if not all(map(operator.is_, map(_source_of, written.values()), self._deferred_from)):
-                self._defer(binding, fed)
-            self._moves = tensors.moves
-        now = self._replicas.touch(self._deferred)
+            now = self._replicas.touch(self._deferred)
         self._versions.update(dict.fromkeys(self._deferred, now))
         if len(self._replicas.away_in) > 1:
             self._tell_others()
