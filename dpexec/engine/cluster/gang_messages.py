@@ -31,7 +31,7 @@ __all__ = [
     "Batch",
     "Handover",
     "Order",
-    "Others",
+    "OtherRun",
     "Outcome",
     "OutcomesToTell",
     "OutcomesTold",
@@ -198,7 +198,7 @@ class Order(NamedTuple):
         return self.steps[-1].last if self.steps else None
 
 
-class Others(NamedTuple):
+class OtherRun(NamedTuple):
     """Values that replicas of another run on the same worker have.
 
     Args:
@@ -227,7 +227,7 @@ class Handover(NamedTuple):
 
     base: int
     read: Mapping[int, Sequence[str]]
-    copied: Others | None
+    copied: OtherRun | None
     values: Mapping[int, Mapping[str, Any]]
     mirrored: Mapping[int, Mapping[str, Any]]
 

@@ -190,9 +190,8 @@ class Executor(Delaying):
                 return None
         else:
             return None  # it is warned of
-        if engine is None or engine.keeps_sequences:
-            return None
-        return None if engine.may_lack and Variant.lacking(engine.label, feed) else engine
+        lacks = engine is not None and engine.may_lack and Variant.lacking(engine.label, feed)
+        return None if engine is None or engine.keeps_sequences or lacks else engine
 
     def _engine_of(
         self,
@@ -374,7 +373,8 @@ class Executor(Delaying):
         original = program._original if isinstance(program, CompiledProgram) else program
         parts = partitions_of(original.global_block(), collection, feed)
         remote = remote_of(original)
-        self._servers.update([] if remote is None else [remote.servers])
+        if remote is not None:
+            self._servers.add(remote.servers)
         mixed = len(parts) if shuffle is True else int(shuffle)
         period = print_period if names or debug else 0
         how = Epochs(epochs, batch_size, drop_last, period, progress, after_epoch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
@@ -83,10 +82,7 @@ class Variant:
     @staticmethod
     def lacking(program: Program, feed: Any) -> list[str]:
         """The variables declared with sequences that get none, if the program can do without."""
-        version, found = _LACKING.get(program, (-1, set[str]()))
-        if version != program._version:
-            found = may_lack_sequences(program)
-            _LACKING[program] = program._version, found
+        found = may_lack_sequences(program)
         return [
             name
             for each in (feed if isinstance(feed, (list, tuple)) else [feed])
@@ -95,9 +91,6 @@ class Variant:
             if name in found and not (isinstance(value, LoDTensor) and value._lod)
         ]
 
-
-_LACKING: WeakKeyDictionary[Program, tuple[int, set[str]]] = WeakKeyDictionary()
-"""The version of a program, and its variables that may lack sequences."""
 
 AS_IT_IS = Variant()
 """The form that most runs need: all of a program, with the sequences that it declares."""

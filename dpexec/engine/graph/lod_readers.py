@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 from dpexec.engine.core.lod import LOD_SUFFIX
 from dpexec.engine.ir.opdef import Slot
@@ -36,12 +37,24 @@ def read_by_operators(program: Program, names: Iterable[str]) -> set[str]:
     return found
 
 
+_LACKING: WeakKeyDictionary[Program, tuple[int, set[str]]] = WeakKeyDictionary()
+"""By program, its version, and what :func:`may_lack_sequences` gives for it."""
+
+
 def may_lack_sequences(program: Program) -> set[str]:
     """The fed variables whose offsets are read by operators that also work without sequences.
 
     If arrays are fed to them, the program needs another form, without these offsets. Variables
     that some operator needs sequences of are left out: that they lack them is an error.
     """
+    version, found = _LACKING.get(program, (-1, set[str]()))
+    if version != program._version:
+        found = _may_lack(program)
+        _LACKING[program] = program._version, found
+    return found
+
+
+def _may_lack(program: Program) -> set[str]:
     known = program.global_block().vars.values()
     sources = {var.name: {var.name} for var in known if var.lod_level and not var.persistable}
     found: set[str] = set()

@@ -30,8 +30,8 @@ _TYPES = (VarType.INT64, VarType.INT32, VarType.BOOL, VarType.FP32, VarType.FP64
 _MOST = 3
 """How many inputs may get other types at once: labels, lengths and the like."""
 _MOST_TRIES = 5000
-"""With so many fed inputs that three, or two, of them have more choices, fewer change at once: an
-error of a shape, which no type mends, is not to take seconds."""
+"""How many choices of types are tried at most for a number of inputs. If there are more, so many
+inputs do not change at once: else the error of a wrong shape would come after seconds."""
 
 _TYPE_ATTRS = frozenset({"dtype", "out_dtype"})
 

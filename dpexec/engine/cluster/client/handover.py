@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.cluster.client.gang_runner import GangRunner
-from dpexec.engine.cluster.gang_messages import Handover, Others
+from dpexec.engine.cluster.gang_messages import Handover, OtherRun
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.run.fetch import host_copy
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpexec.engine.cluster.client.replica_group import ReplicaGroup
     from dpexec.engine.cluster.client.task_runner import TaskRunner
 
-__all__ = ["Away", "Holder", "hand_over"]
+__all__ = ["Holder", "RemoteValue", "hand_over"]
 
 _Given = list[dict[str, Any]]
 """Values by device and name."""
@@ -86,7 +86,7 @@ class Holder:
 
         return self.recovery.read(load)
 
-    def pull_several(self, sources: Sequence[Away]) -> list[Any]:
+    def pull_several(self, sources: Sequence[RemoteValue]) -> list[Any]:
         """:meth:`pull` for the values that several tensors get."""
         wanted: dict[int, list[str]] = {}
         for source in sources:
@@ -137,7 +137,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class RemoteValue:
     """Delivers the value of a user's tensor, which a replica has.
 
     It must not know the user's scope, or tensor and scope would keep each other alive.
@@ -157,13 +157,13 @@ class Away:
         return self.holder.pull({self.device: [self.name]})[self.device].get(self.name)
 
     @property
-    def together(self) -> Callable[[Sequence[Away]], list[Any]]:
+    def together(self) -> Callable[[Sequence[RemoteValue]], list[Any]]:
         """Fetches several values of the same run."""
         return self.holder.pull_several
 
 
 def hand_over(
-    wanted: Mapping[str, Away], reads: Sequence[Collection[str]], to: Holder, each_own: bool
+    wanted: Mapping[str, RemoteValue], reads: Sequence[Collection[str]], to: Holder, each_own: bool
 ) -> set[str]:
     """Let members of a run take variables that other runs wrote.
 
@@ -258,6 +258,6 @@ class _Passage:
                 for d, worker in other.mirrors
                 if worker == member.worker
             }
-            copied = Others(one.epoch, one.complete, device, mine) if alike else None
+            copied = OtherRun(one.epoch, one.complete, device, mine) if alike else None
             values = {d: given[d] for d in member.devices if given[d]}
             yield Handover(other.complete, {}, copied, values, mirrored)

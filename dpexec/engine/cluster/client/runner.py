@@ -151,7 +151,7 @@ class ClusterRunner:
         if not recovery.look(self.variables.set_anew):
             return None
         news = self._told.news(bindings)
-        if news.new or not self._runner.is_open or not self.variables.taken(bindings):
+        if news.new or not self._runner.is_open or not self.variables.try_to_take(bindings):
             return None
         shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
         wanted = requests(steps, news.keys, shards)
@@ -395,6 +395,6 @@ class ClusterRunner:
             self.variables.forget()
         elif self.group.look() or grown:
             recovery.regroup({})
-        if not self.variables.taken(bindings):
+        if not self.variables.try_to_take(bindings):
             self.variables.take(bindings)
             recovery.lost = None

@@ -132,7 +132,7 @@ class UsualRuns:
             return None
         if not self._told.knows(binding, like.key.number) or not gang.may_repeat:
             return None
-        if not self._variables.taken((binding,)):
+        if not self._variables.try_to_take((binding,)):
             return None
         if self._form is None or not gang.knows(self._form):
             self._form = gang.form_of(like.request(feeds, 0, 0))

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpexec.engine.cluster.client.handover import Away, Holder, hand_over
+from dpexec.engine.cluster.client.handover import Holder, RemoteValue, hand_over
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.core import tensors
 from dpexec.engine.core.copies import values_on
@@ -63,13 +63,15 @@ class Variables:
         self._behind = bool(others)  # an engine that shares the variables may have written some
         replicas.away_in = [*others, weakref.ref(self)]
 
-    def taken(self, bindings: Collection[Binding]) -> bool:
-        """Whether the workers have all variables that the user or another engine set.
-
-        What engines on the same workers wrote is handed over now, where that is possible.
+    def try_to_take(self, bindings: Collection[Binding]) -> bool:
+        """Let workers take what engines on the same workers wrote, as far as they can.
 
         Args:
             bindings: the bindings that will run.
+
+        Returns:
+            Whether the workers have all variables that the user or another engine set. If not,
+            :meth:`take` sends the rest.
         """
         if self._generation != self._replicas.generation or self._behind:
             self._hand_over(_plans(bindings))
@@ -151,7 +153,7 @@ class Variables:
         lacking = self._lacking(reads)
         held = {name: replicas.tensor(0, name) for name in lacking}
         found = {name: None if tensor is None else tensor.source for name, tensor in held.items()}
-        away = {name: source for name, source in found.items() if isinstance(source, Away)}
+        away = {name: source for name, source in found.items() if isinstance(source, RemoteValue)}
         if not away:
             return
         handed = hand_over(away, reads, self._holder, not replicas.common)
@@ -340,7 +342,7 @@ class Variables:
         self, var: ScopeVariable, name: str, device: int, kind: VarType, spec: Spec | None
     ) -> Stored:
         """The tensor of a user's variable, whose value is still to be fetched."""
-        source = Away(self._holder, device, name)
+        source = RemoteValue(self._holder, device, name)
         if kind == VarType.SELECTED_ROWS:
             var.value = var.value if isinstance(var.value, SelectedRows) else None
             rows = var.get_selected_rows()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from distributed import get_worker
 
-from dpexec.engine.cluster.gang_messages import Handover, Others
+from dpexec.engine.cluster.gang_messages import Handover, OtherRun
 from dpexec.engine.cluster.messages import Epoch, StepOf
 from dpexec.engine.cluster.worker.departure import hold_until_closed
 from dpexec.engine.cluster.worker.gang import leave
@@ -288,7 +288,7 @@ def hand_over(replicas: WorkerReplicas, address: str, order: Handover) -> dict[i
 
 
 def _copy(
-    stores: Mapping[int, Versions], copied: Others, others: WorkerReplicas, arrays: StepArrays
+    stores: Mapping[int, Versions], copied: OtherRun, others: WorkerReplicas, arrays: StepArrays
 ) -> None:
     """Copy variables from the replicas of another run on this worker."""
     with others.working(copied.epoch):
