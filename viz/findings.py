@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 from dpexec.viz.advising.analysis import Analysis, analysis_of
 from dpexec.viz.advising.failed_run import failed_sections
+from dpexec.viz.advising.path_text import path_sentences
+from dpexec.viz.advising.slow_steps import slow_steps
 from dpexec.viz.advising.waits import WORTH_SAYING
 from dpexec.viz.findings_svg import render
 from dpexec.viz.measured.bodies import rounds_text
 from dpexec.viz.measured.contention import contention
+from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.grouping import By
-from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import between, during, in_calls, meeting, reading
-from dpexec.viz.measured.step_parts import why_longer
+from dpexec.viz.measured.shares import between, in_calls, meeting, reading
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import (
@@ -40,10 +41,6 @@ _EFFECTS = 6
 _NAME = 46  # characters of a name in text
 GROUPED: tuple[By, ...] = ("type", "layer")
 _MUCH = 0.25  # of the whole time; less is no headline
-_SLOW = 3
-_UNUSUAL = 2.0
-"""The slowest steps are explained if they take more than so many times the median."""
-
 _BETWEEN = {
     False: "other programs run, batches are read, or the script works",
     True: "calls of run take it, as steps are short",
@@ -94,8 +91,8 @@ class Findings(View):
         self._crowded = contention(schedule)
         if str(self._crowded):
             self.notes.append(str(self._crowded))
-        if rounds := rounds_text(schedule):
-            self.notes.append(rounds)
+        others = rounds_text(schedule), str(copies_of(schedule))
+        self.notes += [text for text in others if text]
         counted_steps = self.analysis.steps[self.analysis.left_out :]
         if meeting(counted_steps) >= _MUCH:
             self.notes.insert(
@@ -226,42 +223,13 @@ class Findings(View):
     def _facts(self) -> list[str]:
         traffic = self.analysis.traffic
         moved = [str(traffic)] if traffic.total else []
-        return [*path_sentences(self.analysis.path), *self._slow_steps, *moved]
+        path = path_sentences(self.analysis.path, copies_of(self.schedule))
+        return [*path, *self._slow_steps, *moved]
 
     @cached_property
     def _slow_steps(self) -> list[str]:
         """Why the longest steps took much longer than the typical one, if they did."""
-        found = []
-        median = self.analysis.median
-        longest = sorted(self.schedule.steps, key=lambda step: -step.seconds)[:_SLOW]
-        slow_ones = [step for step in longest if step.seconds > _UNUSUAL * median]
-        slow_ones.sort(key=lambda step: step.number)
-        reasons = why_longer(self.schedule, slow_ones)
-        for step, longer in zip(slow_ones, reasons, strict=True):
-            again = during(self.schedule, step.start, step.stop, "recovering")
-            if again > longer.seconds / 2:
-                found.append(
-                    f"Step {step.number} took {seconds_text(step.seconds)}: for "
-                    f"{seconds_text(again)} it was repeated, as a worker was lost and replaced."
-                )
-                continue
-            where = "" if longer.device is None else f" on device {longer.device}"
-            found.append(
-                f"Step {step.number} took {seconds_text(step.seconds)}: "
-                f"{seconds_text(longer.seconds)} more than the typical one for {longer.name}"
-                f"{where}{self._crowded.during(step)}."
-            )
-        pairs = pairwise(self.analysis.steps)
-        slow = sorted((-before.prepared, after.step) for before, after in pairs)
-        is_away = self.schedule.trace.meta.get("scheduler") == "distributed"
-        others = ", or another program had changed its variables" if is_away else ""
-        for seconds, number in sorted(slow[:_SLOW], key=lambda pair: pair[1]):
-            if -seconds > median:
-                found.append(
-                    f"Before step {number}, preparing it took {seconds_text(-seconds)}: the shape "
-                    f"of its batch was new, or came for the second time{others}."
-                )
-        return found
+        return slow_steps(self.schedule, self.analysis, self._crowded)
 
     def _effects(self, by: By) -> list[Effect]:
         """The types, or the layers, that would save most if they were faster."""

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from dpexec.viz.graphs.history import (
@@ -16,7 +17,13 @@ from dpexec.viz.graphs.history import (
     compilation_of,
     history,
 )
-from dpexec.viz.graphs.texts import MemberTexts, recorded_texts, replaced, texts_of_members
+from dpexec.viz.graphs.texts import (
+    MemberTexts,
+    exchanged,
+    recorded_texts,
+    replaced,
+    texts_of_members,
+)
 from dpexec.viz.pages.load import FileError, as_graph
 from dpexec.viz.pages.page_data import PassesData, PassNodeData, StageData
 from dpexec.viz.pages.plot import MARGIN, Canvas, number, text_width, wrap
@@ -134,9 +141,11 @@ class Passes(View):
     def __str__(self) -> str:
         off = [f"switched off: {', '.join(self.off)}"] if self.off else []
         lines = wrapped(self.title, *self.notes, *off)
-        for stage, (name, before, after) in zip(self.stages[1:], self.counts(), strict=True):
+        pairs = pairwise(self.stages)
+        for (last, stage), (name, before, after) in zip(pairs, self.counts(), strict=True):
             size = f"{before} → {after}" if before != after else f"{after}"
-            lines += ["", f"{name}: {size} operators", *wrapped(stage.sentence)]
+            said = [f"- {text}" for text in exchanged(self.members, stage, last)]
+            lines += ["", f"{name}: {size} operators", *wrapped(stage.sentence, *said)]
         return "\n".join(lines)
 
 

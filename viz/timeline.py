@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from dpexec.viz.advising.path_text import waited
 from dpexec.viz.graphs.groups import Group, groups
 from dpexec.viz.measured.critical_path import critical_path
 from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.memory_use import live_counters
 from dpexec.viz.measured.moments import moments
-from dpexec.viz.measured.path_text import waited
 from dpexec.viz.measured.runs import runs_of
 from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.pages.load import as_trace

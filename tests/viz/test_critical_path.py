@@ -5,10 +5,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from dpexec.viz.advising.path_text import path_sentences
 from dpexec.viz.findings import analyse
 from dpexec.viz.measured.activities import activities_of
 from dpexec.viz.measured.critical_path import critical_path
-from dpexec.viz.measured.path_text import path_sentences
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule
 from hypothesis import given, settings

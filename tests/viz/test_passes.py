@@ -118,6 +118,16 @@ def test_a_file_names_what_changed():
     assert "only operators that a pass changed" in view.svg
 
 
+def test_the_text_says_what_came_in_place_of_what():
+    build, _ = strategies(fuse_elewise_add_act_ops=True, fuse_all_optimizer_ops=True)
+    text = str(passes(classifier(sizes=(8, 6, 4, 3)).main, strategy=build, devices=2))
+    assert "2 times: elementwise_add, relu → fused_elemwise_activation" in text.replace("\n  ", " ")
+    assert "3 times: all_reduce ×2 → fused_all_reduce" in text
+    data = {**mlp().data(), "passes": [record.to_json() for record in compilation().graph()[1]]}
+    said = str(passes(data))
+    assert "- gone: all_reduce ×" in said and "- new: fused_all_reduce ×" in said
+
+
 def test_a_new_operator_stands_for_those_that_wrote_what_it_writes():
     net = classifier(sizes=(8, 6, 4, 3))
     build, _ = strategies(fuse_elewise_add_act_ops=True, fuse_all_optimizer_ops=True)

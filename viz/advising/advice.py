@@ -7,6 +7,7 @@ from itertools import islice
 from statistics import median
 
 from dpexec.viz.advising.buckets import buckets_advice
+from dpexec.viz.advising.tables import sparse_gradients, tables_advice
 from dpexec.viz.advising.waits import (
     MOSTLY,
     WORTH_SAYING,
@@ -67,6 +68,7 @@ def advice(
         *_devices(devices, what_if),
         *_python(devices, what_if),
         *buckets_advice(schedule, what_if),
+        *tables_advice(schedule, what_if),
         *_between_steps(steps),
         *_too_few_cores(schedule, steps),
         *_operators(effects, what_if),
@@ -85,7 +87,8 @@ def _devices(devices: Sequence[DeviceUse], what_if: WhatIf) -> Iterator[Advice]:
     worst = max(devices, key=lambda use: use.communication)
     hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
     in_reduce_mode = schedule.trace.meta.get("mode") == REDUCE.name
-    spread = "" if in_reduce_mode else ", and Reduce mode spreads it"
+    is_worse = in_reduce_mode or sparse_gradients(schedule)  # it would send whole tables
+    spread = "" if is_worse else ", and Reduce mode spreads it"
     yield _part(
         what_if,
         "communication",
@@ -117,6 +120,11 @@ def _data(worst: DeviceUse, what_if: WhatIf) -> Iterator[Advice]:
     remedy = "let a DataLoader prepare batches: its thread divides and copies them"
     if most == "fetch":
         remedy = "fetch fewer or smaller variables; larger batches fetch less often"
+        if what_if.schedule.trace.meta.get("scheduler") == "distributed":
+            remedy = (
+                "from the last task to the answer, workers also store parameters that they "
+                "received; larger batches, or fewer and smaller fetched variables, take less of it"
+            )
     remedy = contention(what_if.schedule).why_late or remedy
     part = found[most] / sum(found.values()) if any(found.values()) else 0.0
     yield _part(what_if, "data", f"{both} {share}, {percent(part)} of it {kinds[most]}: {remedy}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpexec.viz.measured.contention import contention
+from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
@@ -94,7 +95,8 @@ def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf, for_thread: bool) 
             f"are cores for them{_in_turns(schedule)}"
         )
     if wait.cause == "scheduler" and not _is_mostly(wait, what_if, _held):
-        why = contention(schedule).why_late or "larger batches make this smaller"
+        copied = copies_of(schedule).why(wait.task, wait.on_device)
+        why = copied or contention(schedule).why_late or "larger batches make this smaller"
         if for_thread and (crowd := _crowd(schedule)):
             why = f"its thread has other work, as {crowd}"
         elif for_thread:

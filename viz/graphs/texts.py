@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.viz.graphs.history import REPLICATION, Member, Stage
+from dpexec.viz.pages.units import tally
 
 from dpexec.engine.compile.bindings.kernel_listings import kernels_for
 from dpexec.engine.graph.listings import Listing, Listings, texts_of
@@ -14,7 +16,9 @@ from dpexec.engine.graph.parts import line_of
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.spec import Spec
 
-__all__ = ["MemberTexts", "recorded_texts", "replaced", "texts_of_members"]
+__all__ = ["MemberTexts", "exchanged", "recorded_texts", "replaced", "texts_of_members"]
+
+_KINDS = 12  # of exchanges by a pass, in text
 
 _ROWS = 32
 """The size that an open dimension is given if nothing ran."""
@@ -181,6 +185,35 @@ def replaced(members: Sequence[Member], stage: Stage, before: Stage | None) -> d
         if inside:
             found[number] = sorted(inside)
     return found
+
+
+def exchanged(members: Sequence[Member], stage: Stage, before: Stage) -> list[str]:
+    """Return what a pass put in place of what, by types of operators, the most frequent first.
+
+    Args:
+        members: All operators.
+        stage: The stage after the pass.
+        before: The stage before it.
+
+    Example:
+        ``["2 times: relu, softmax → fusion_group", "gone: cast"]``
+    """
+    if stage.name == REPLICATION:  # every operator becomes several
+        return []
+    found = replaced(members, stage, before) if before.links else {}  # files have no links
+    pairs = [
+        f"{', '.join(tally(members[old].name for old in gone))} → {members[new].name}"
+        for new, gone in found.items()
+    ]
+    known = {old for gone in found.values() for old in gone}
+    lost = tally(members[k].name for k in stage.removed if k not in known)
+    new = tally(members[k].name for k in stage.added if k not in found)
+    said = [f"{n} times: {text}" if n > 1 else text for text, n in Counter(pairs).most_common()]
+    more = [f"and {len(said) - _KINDS} more kinds"] if len(said) > _KINDS else []
+    rest = [
+        f"{what}: {', '.join(names)}" for what, names in (("gone", lost), ("new", new)) if names
+    ]
+    return [*said[:_KINDS], *more, *rest]
 
 
 def _writes(member: Member) -> list[tuple[str, int | None]]:

@@ -101,6 +101,9 @@ class Schedule:
         trace: The trace.
         steps: Numbers of the steps to keep; None for all.
 
+    Attributes:
+        is_chosen: Whether steps were chosen; then all of them count.
+
     Raises:
         ValueError: The trace is empty, or has no such step.
     """
@@ -114,7 +117,7 @@ class Schedule:
         self.trace = trace
         self.facts = GraphFacts(trace.graph) if trace.graph else None
         chosen = None if steps is None else set(steps)
-        self._all_count = chosen is not None
+        self.is_chosen = chosen is not None
         self.tracks, self.slices = _place(_chosen(trace, chosen))
         self._made: dict[tuple[str, int], Any] = {}
         self._nodes: dict[int, tuple[int, ...]] = {}  # by slice, as views ask for them
@@ -215,7 +218,7 @@ class Schedule:
             ValueError: No step was completed.
         """
         self.require_steps()
-        return self.steps if self._all_count else self.warm
+        return self.steps if self.is_chosen else self.warm
 
     @cached_property
     def middle(self) -> tuple[Step, ...]:

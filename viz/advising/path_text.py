@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from dpexec.viz.measured.copies import Copies
 from dpexec.viz.measured.critical_path import CriticalPath, Link
 from dpexec.viz.pages.units import percent, seconds_text
 from dpexec.viz.pages.words import PARTS
@@ -14,16 +15,25 @@ WORTH_SAYING = 0.03
 
 _AT_MOST = 4
 
+NO_COPIES = Copies({})
 
-def path_sentences(path: CriticalPath) -> list[str]:
-    """Return how the path's time was spent, then the delays, the largest first."""
+
+def path_sentences(path: CriticalPath, copies: Copies = NO_COPIES) -> list[str]:
+    """Return how the path's time was spent, then the delays, the largest first.
+
+    Args:
+        path: The path.
+        copies: What tasks copied before they began.
+    """
     parts = sorted(path.parts.items(), key=lambda item: -item[1])
     spent = ", ".join(
         f"{percent(seconds / path.seconds)} {PARTS[name]}"
         for name, seconds in parts
         if path.seconds and seconds >= 0.0005 * path.seconds
     )
-    late = _longest(found for found in _late(path) if found[0] >= WORTH_SAYING * path.seconds)
+    late = _longest(
+        found for found in _late(path, copies) if found[0] >= WORTH_SAYING * path.seconds
+    )
     whole = f"The critical path of step {path.step} is all of its {seconds_text(path.seconds)}"
     free = path.parts["scheduler"]
     if free >= WORTH_SAYING * path.seconds:
@@ -56,7 +66,7 @@ def waited(path: CriticalPath) -> dict[int, str]:
     return found
 
 
-def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
+def _late(path: CriticalPath, copies: Copies) -> Iterator[tuple[float, str]]:
     """The waits on the path: seconds, and a sentence with a gap for them."""
     first = path.links[0]
     if first.delay > 0 and path.ordered:
@@ -72,7 +82,9 @@ def _late(path: CriticalPath) -> Iterator[tuple[float, str]]:
         other = _who(before._replace(name=before.task or before.name))
         last = f", which ended with {before.name}" if before.name != before.task else ""
         if link.delay > 0 and path.ordered:
-            why = ", as other threads ran Python" if link.held > link.delay / 2 else ""
+            why = f", as {clause}" if (clause := copies.why(link.task, link.device)) else ""
+            if link.held > link.delay / 2:
+                why = ", as other threads ran Python"
             yield link.delay, f"{who} was ready {{}} before it began{why}"
         if link.reason == "straggler":
             alone = f"{other} alone{last}: a straggler, other devices were done"

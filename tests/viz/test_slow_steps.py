@@ -1,0 +1,43 @@
+"""What is said of steps that took unusually long, and of long times between steps."""
+
+from dataclasses import replace
+
+from dpexec import viz
+from tests.viz.traces import straggling
+
+
+def run(slow=None, gap=None):
+    """Eight steps of 10 seconds; an operator takes 40 s in one of them, and 50 s pass before one.
+
+    The operator is the gradient of device 1, which ends the backward pass.
+    """
+    events = []
+    for one in straggling(8).events:
+        late = 40.0 * (slow is not None and one.step > slow)
+        late += 50.0 * (gap is not None and one.step >= gap) + 0.1 * one.step
+        start, stop = one.start + late, one.stop + late
+        if one.step == slow:
+            within = one.start - 10.0 * one.step
+            start += 40.0 * (within >= 6)
+            stop += 40.0 * (one.stop - 10.0 * one.step >= 6)
+        events.append(replace(one, start=start, stop=stop))
+    return replace(straggling(8), events=tuple(sorted(events, key=lambda e: (e.start, -e.stop))))
+
+
+def said(made, **chosen):
+    return " ".join(str(viz.analyse(made, **chosen)).split())
+
+
+def test_a_slow_step_is_compared_with_all_others_also_if_it_alone_is_asked_for():
+    made = run(slow=5)
+    sentence = "Step 5 took 50.0 s: 40.0 s more than the typical one for mul_grad"
+    assert sentence in said(made) and "on device 1" in said(made)
+    assert sentence in said(made, steps=[5])
+    assert "more than the typical one" not in said(made, steps=[4])
+
+
+def test_an_unusual_time_before_a_step_is_said():
+    sentence = "Before step 6, the script or other programs took 50.1 s; before a step it is 100 ms"
+    assert sentence in said(run(gap=6))
+    assert "before a step it is" not in said(run())
+    assert "before a step it is" not in said(run(gap=6), steps=[2, 6])  # they are not neighbours
