@@ -287,7 +287,7 @@ class AnalysisConfig:
         return self._silent
 
     def set_cpu_math_library_num_threads(self, number: int) -> None:
-        """How many threads work on a request: on its convolutions and matrix products.
+        """How many threads work on a request: on its products, and on rows of other operators.
 
         There are at most as many as the process has processors. Results have the same bits with
         any number; where the library's would differ, one thread works. Needs oneDNN

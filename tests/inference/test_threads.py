@@ -7,7 +7,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import layers
-from dpexec.engine.kernels import available, onednn, onednn_threads
+from dpexec.engine.kernels import available, divided, onednn, onednn_threads
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.inference import model
 
@@ -57,6 +57,47 @@ def taken(monkeypatch):
     for module in ("convolution_primitives", "products"):
         monkeypatch.setattr(f"dpexec.engine.kernels.{module}.with_threads", noted)
     return found
+
+
+@pytest.fixture
+def encoder(tmp_path, monkeypatch):
+    """A net whose work is mostly what kernels do that threads divide by rows."""
+    monkeypatch.setattr(model, "available_cpus", lambda: 3)
+    monkeypatch.setattr(divided, "WORTH_WAKING", divided.LEAST)
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 1
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ids = fluid.data("ids", [None, 8], "int64")
+        x = layers.layer_norm(fluid.embedding(ids, [50, 192]), begin_norm_axis=2)
+        heads = layers.transpose(layers.reshape(x, [0, 0, 4, 48]), [0, 2, 1, 3])
+        share = layers.softmax(layers.matmul(heads, heads, transpose_y=True))
+        y = layers.transpose(layers.matmul(share, heads), [0, 2, 1, 3])
+        x = x + layers.gelu(layers.fc(layers.reshape(y, [0, 0, 192]), 192, num_flatten_dims=2))
+        tiny = layers.scale(layers.tanh(layers.scale(x, 1e-30)), 1e-10)  # 0 in place of denormals
+        x = layers.softmax(x)
+        y = layers.concat([x, layers.reduce_max(x, 2, keep_dim=True)], 2)
+        out = layers.reduce_mean(layers.square(y), 2) * layers.reduce_sum(y, 2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        fluid.io.save_inference_model(str(tmp_path), ["ids"], [out, y, tiny], exe, main)
+    return str(tmp_path)
+
+
+def encoded(predictor, rows, largest=50):
+    ids = np.random.default_rng(rows).integers(0, largest, (rows, 8))
+    return [found.as_ndarray() for found in predictor.run([fluid.core.PaddleTensor(ids)])]
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_rows_divided_among_threads_have_the_bits_of_one(encoder, threads):
+    one, several = predictor(encoder, 1), predictor(encoder, threads)
+    for rows in (1, 7, 40, 7):
+        for mine, theirs in zip(encoded(one, rows), encoded(several, rows), strict=True):
+            np.testing.assert_array_equal(theirs, mine)
+    with pytest.raises(fluid.errors.EnforceNotMet, match="lookup_table_v2"):
+        encoded(several, 40, largest=51)
+    np.testing.assert_array_equal(encoded(several, 40)[0], encoded(one, 40)[0])
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -69,7 +69,7 @@ def product(
     """
     (m, n, k), (a, b, out), (lda, ldb) = sizes, operands, widths
     if onednn.available():
-        by_onednn = (*onednn.thread_functions(), 1, onednn.sgemm_address())
+        by_onednn = (*onednn.thread_functions(), 1, 0, onednn.sgemm_address())
         matrices = (m, n, k, _FACTOR, a, lda, b, ldb, out)
         return onednn_calls.product, (*by_onednn, flipped, turned, *matrices, False, 0, False)
     by_blas = (sgemm_address(), 0, 1, flipped, turned, m, n, k, _FACTOR)

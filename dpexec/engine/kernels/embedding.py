@@ -34,7 +34,7 @@ def fetch_ahead(table: Any, ids: Any, i: int, n: int, width: int) -> None:
             prefetch(table, ids[i + _AHEAD] * width + j)
 
 
-@kernel
+@kernel(parts="n:out*width ids")
 def _gather(
     n: Count, width: Count, height: Count, padding: Count, table: Floats, ids: Integers,
     out: Floats,

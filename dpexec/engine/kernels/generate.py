@@ -61,7 +61,9 @@ _NAMES = {
 }
 
 
-def compiled(name: str, source: str, apart: bool = False, each: str = "") -> Kernel:
+def compiled(
+    name: str, source: str, apart: bool = False, each: str = "", parts: str = ""
+) -> Kernel:
     """A kernel from its source, a function ``name``; each name must be unique.
 
     Args:
@@ -69,10 +71,11 @@ def compiled(name: str, source: str, apart: bool = False, each: str = "") -> Ker
         source: of a function as :class:`~dpexec.engine.kernels.machine.Kernel` takes it.
         apart: its pointer arguments never alias, and it returns nothing.
         each: names of arrays that it reads element by element.
+        parts: how threads may divide its work.
     """
     names: dict[str, Any] = {**_NAMES, "__name__": __name__}
     exec(compile(source, __file__, "exec"), names)
-    return Kernel(names[name], apart, source, each)
+    return Kernel(names[name], apart, source, each, parts=parts)
 
 
 def single(*values: Value | None) -> bool:
@@ -180,11 +183,11 @@ class Pointwise:
             + _indented("\n".join([*body, f"{target}[i] = {self.expression}"]), 8)
             + "\n    return 0\n"
         )
-        return self._compiled(name, source)
+        return self._compiled(name, source, f"n:{' '.join(reversed(arrays))}")
 
-    def _compiled(self, name: str, source: str) -> Kernel:
+    def _compiled(self, name: str, source: str, parts: str) -> Kernel:
         if name not in self._kernels:
-            self._kernels[name] = compiled(name, source)
+            self._kernels[name] = compiled(name, source, parts=parts)
         return self._kernels[name]
 
     def broadcast(
@@ -234,7 +237,13 @@ class Pointwise:
             "target": target,
             "out": "" if onto else "out: Floats",
         }
-        return self._compiled(name, _STRIDED.format(**names, expression=self.expression))
+        ways = (f"{n}:{{}}a_{x}*x{i} a_{y}*y{i}" for i, n in enumerate(("n0", "n1", "n2", "n")))
+        ends = "*n1*n2*n", "*n2*n", "*n", ""
+        parts = (
+            way.format("" if onto else f"out{end} ") for way, end in zip(ways, ends, strict=True)
+        )
+        source = _STRIDED.format(**names, expression=self.expression)
+        return self._compiled(name, source, ";".join(parts))
 
 
 _STRIDED = """\
@@ -316,12 +325,13 @@ class Reduction:
     @functools.cached_property
     def rows(self) -> Kernel:
         """The kernel that combines contiguous elements. Arguments: see the source."""
-        return self._compiled(f"{self.name}_rows", _ROWS)
+        parts = "before:x*n*kept*inner out*kept"
+        return self._compiled(f"{self.name}_rows", _ROWS, parts)
 
     @functools.cached_property
     def columns(self) -> Kernel:
         """The kernel that combines rows with each other. Arguments: see the source."""
-        return self._compiled(f"{self.name}_columns", _COLUMNS)
+        return self._compiled(f"{self.name}_columns", _COLUMNS, "before:x*n*kept out*kept")
 
     @property
     def of_row(self) -> str:
@@ -329,10 +339,10 @@ class Reduction:
         source = _ROW_AT_ONCE if self.row else _ROW
         return source.format(name=self.name, start=self.start, combined=self.combined, row=self.row)
 
-    def _compiled(self, name: str, source: str) -> Kernel:
+    def _compiled(self, name: str, source: str, parts: str) -> Kernel:
         head = Reduction(name, self.start, self.combined, self.row).of_row
         body = source.format(name=name, start=self.start, combined=self.combined)
-        return compiled(name, head + body)
+        return compiled(name, head + body, parts=parts)
 
 
 _ROW = """\

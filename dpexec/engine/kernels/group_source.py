@@ -31,7 +31,7 @@ def emit(code: Code, plan: Plan, stored: Collection[Node]) -> None:
     source = writer.source()
     name = "group_" + hashlib.sha1(source.encode()).hexdigest()[:20]
     if name not in _kernels:
-        _kernels[name] = compiled(name, source.replace("GROUP", name))
+        _kernels[name] = compiled(name, source.replace("GROUP", name), parts=writer.parts())
     code.emit(_kernels[name], *writer.arguments())
 
 
@@ -80,6 +80,26 @@ class _Writer:
         return (
             f"{head}@apart\ndef GROUP_row({given}):\n" + _lines(self.lines, 1) + self._loops(given)
         )
+
+    def parts(self) -> str:
+        """How threads may divide the rows, see :attr:`Kernel.parts`; empty: they may not."""
+        plan = self.plan
+        begins: dict[str, list[tuple[Steps, str]]] = {}
+        for (array, steps), start in self.starts.items():
+            begins.setdefault(array, []).append((steps, start))
+        if plan.sums or any(len(found) > 1 for found in begins.values()):
+            return ""
+        placed = [(array, steps, start) for array, ((steps, start),) in begins.items()]
+        placed.sort(key=lambda place: sum(map(bool, place[1])), reverse=True)
+        own = [f"@{name}*n" for name, _ in self.arrays.values() if name not in begins]
+        ways = [
+            " ".join([*(f"{array}*{start}_{axis}" for array, _, start in placed), *own])
+            for axis in range(OUTER)
+        ]
+        if not any(map(plan.of_row, plan.nodes)):
+            ways.append(" ".join(array for array, steps, _ in placed if steps[-1]))
+        names = (*(f"n{axis}" for axis in range(OUTER)), "n")
+        return ";".join(f"{name}:{way}" for name, way in zip(names, ways, strict=False))
 
     # ---- names
 
@@ -178,7 +198,7 @@ class _Writer:
             and (plan.level[reader] > plan.level[node] or plan.of_row(reader))
             for reader in plan.nodes
         ):
-            self.rows[node] = self._array(self.code.scratch(plan.sizes[-1])), "0"
+            self.rows[node] = self._array(self.code.scratch(self.code.threads, plan.sizes[-1])), "0"
         else:
             return
         array, start = self.rows[node]

@@ -31,7 +31,7 @@ def _variance(x: Any, at: int, n: int, mean: Any) -> Any:
     return total / np.float32(n)
 
 
-@kernel
+@kernel(parts="rows:y*n x*n means variances")
 def _layer_norm(
     rows: Count, n: Count, epsilon: Number, scaled: Count, shifted: Count, x: Floats, scale: Floats,
     bias: Floats, y: Floats, means: Floats, variances: Floats,

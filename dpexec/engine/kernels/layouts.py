@@ -33,7 +33,7 @@ def turned(rows: int, columns: int, x: Any, out: Any, first: int) -> None:
             out[first + column * rows + row] = x[first + row * columns + column]
 
 
-@kernel
+@kernel(parts="times:out*rows*columns x*rows*columns")
 def turn(times: Count, rows: Count, columns: Count, x: Floats, out: Floats) -> int:
     """Transpose matrices. Arguments: times, rows, columns, source, target."""
     for i in range(times):
@@ -41,7 +41,7 @@ def turn(times: Count, rows: Count, columns: Count, x: Floats, out: Floats) -> i
     return 0
 
 
-@kernel
+@kernel(parts="times:out*rows*columns x*rows*columns")
 def turn_octets(times: Count, rows: Count, columns: Count, x: Octets, out: Octets) -> int:
     """Transpose matrices of numbers of 8 bits. Arguments as for :func:`turn`."""
     for i in range(times):

@@ -62,8 +62,8 @@ __all__ = [
 
 Argument = Any
 """An argument of a kernel: an int (or an object with ``int()``), a float, a Size or Quotient, a
-Value, which stands for its address, a Sized, or a function that is called with the device's Shard
-at the begin of a run and returns the number; such a function must not use sizes."""
+Value or Kernel, which stands for its address, a Sized, or a function that is called with the
+device's Shard at the begin of a run and returns the number; such a function must not use sizes."""
 Layout = Literal["plain", "pointwise", "own"]
 
 
@@ -96,7 +96,7 @@ class Code:
 
     @property
     def threads(self) -> int:
-        """How many threads may work on a product or convolution."""
+        """How many threads may work on a call of a kernel."""
         return 1 if self.packed is None else self.packed.threads
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
@@ -110,6 +110,10 @@ class Code:
         for argument in arguments:
             if isinstance(argument, Value):
                 self.make(argument)
+        if kernel.parts and self.packed is not None:
+            from dpexec.engine.kernels import divided
+
+            kernel, arguments = divided.divided_among(self.packed, kernel, arguments)
         number = len(self.calls)
         for argument in arguments:
             if isinstance(argument, Value) and argument.buffer is not None:

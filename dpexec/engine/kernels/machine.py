@@ -51,7 +51,6 @@ __all__ = [
     "octets",
     "own_words",
     "prefetch",
-    "shifted",
     "words",
 ]
 
@@ -187,9 +186,15 @@ class Kernel:
             argument, and all other arguments are the same for all elements.
         rows: names of tables of which it changes only the rows listed in the argument ``rows``,
             whose number is in ``held``.
+        parts: how threads may divide its work, ways of it separated by ``;``. Each is the argument
+            that is divided, a colon, and arrays, each with the arguments whose product is the
+            number of its elements that belong to one: ``rows: x*n out*n means``. Of arrays with
+            ``@``, each thread has so many elements. The first array has as many as there is work.
+            A way is taken if the numbers of those before it are 1.
 
     Attributes:
         each, rows: as given, by position.
+        parts: the ways.
 
     Raises:
         TypeError: an argument has another type, or follows an argument of the type ``Rest``.
@@ -202,6 +207,7 @@ class Kernel:
         source: str | None = None,
         each: str = "",
         rows: str = "",
+        parts: str = "",
     ) -> None:
         self.function, self.apart = function, apart
         self._source = source
@@ -213,6 +219,7 @@ class Kernel:
                 raise TypeError(f"argument {name} of kernel {self} has no type that kernels take")
         self.each = tuple(names.index(name) for name in each.split())
         self.rows = tuple(names.index(name) for name in rows.split())
+        self.parts = tuple(way for way in parts.split(";") if way)
         self._open = "rest" in self._kinds.values()
         self._least = len(names) - self._open
 
@@ -238,6 +245,10 @@ class Kernel:
     def position(self, name: str) -> int:
         """The position of an argument."""
         return [*self._kinds].index(name)
+
+    def kind(self, name: str) -> str:
+        """The type of an argument, such as ``floats``."""
+        return self._kinds[name]
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Check the number of arguments, and that none is None.
@@ -296,7 +307,9 @@ def kernel(function: Callable[..., int]) -> Kernel: ...
 @overload
 def kernel(*, apart: Literal[True]) -> Callable[[Callable[..., None]], Kernel]: ...
 @overload
-def kernel(*, each: str = "", rows: str = "") -> Callable[[Callable[..., int]], Kernel]: ...
+def kernel(
+    *, each: str = "", rows: str = "", parts: str = ""
+) -> Callable[[Callable[..., int]], Kernel]: ...
 def kernel(function: Any = None, **about: Any) -> Any:
     """Make the decorated function a kernel, which numba compiles when it is first needed.
 
@@ -358,20 +371,3 @@ def own_words(typing_context: Any, arguments: Any) -> Any:
         return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
 
     return types.CPointer(types.int64)(types.int64), generate
-
-
-@kernel
-def shifted(address: Count, shifts: Count, more: Rest) -> int:
-    """Call a kernel on parts of arrays: with some of its arguments increased.
-
-    Arguments: address of the kernel; how many arguments are increased; for each, its position and
-    the increase; then the arguments of that kernel.
-    """
-    inner = more + 16 * shifts
-    words = own_words(inner)
-    for i in range(shifts):
-        words[count(more, 2 * i)] += count(more, 2 * i + 1)
-    status = call(address, inner)
-    for i in range(shifts):
-        words[count(more, 2 * i)] -= count(more, 2 * i + 1)
-    return status

@@ -14,6 +14,7 @@ from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.atomics import give_way, load, store, take
 from dpexec.engine.kernels.compiling import Lazily
+from dpexec.engine.kernels.divided import in_c
 from dpexec.engine.kernels.lowering import Code, Constant, Sized, Value
 from dpexec.engine.kernels.machine import (
     Count,
@@ -28,29 +29,15 @@ from dpexec.engine.kernels.machine import (
     kernel,
 )
 from dpexec.engine.kernels.onednn_epilogues import scales_of
+from dpexec.engine.kernels.tables import ticks
 
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
-cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["emit", "execute", "product", "unless"]
+__all__ = ["emit", "execute", "noted", "product", "unless"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
 _PATIENCE = 2**24
 """Turns of some 0.5 us to wait for another thread, which a process that was forked may lack."""
-
-
-@intrinsic
-def _c(typing_context: Any, address: Any, *arguments: Any) -> Any:
-    """Call the C function at an address with words as arguments; it returns an ``int``."""
-    signature = types.int64(types.int64, types.StarArgTuple(arguments))
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = cgutils.unpack_tuple(builder, args[1])
-        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * len(words))
-        made = builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
-        return builder.sext(made, ir.IntType(64))
-
-    return signature, generate
 
 
 @intrinsic
@@ -96,24 +83,26 @@ def _sgemm(
 
 @kernel
 def execute(
-    threads_of: Count, set_threads: Count, team: Count, set_address: Count, run: Count,
-    primitive: Count, stream: Count, n: Count, more: Rest,
+    threads_of: Count, set_threads: Count, team: Count, awake: Integers, set_address: Count,
+    run: Count, primitive: Count, stream: Count, n: Count, more: Rest,
 ) -> int:  # fmt: skip
     """Run a primitive.
 
     Arguments: addresses of the functions that get and set the number of threads, how many threads
-    work on it; addresses of the functions that set the address of an array and execute a
-    primitive; the primitive, the stream, the number of arguments, for each its number and memory
-    object, and for each the address of its array.
+    work on it, where it is noted when several did; addresses of the functions that set the address
+    of an array and execute a primitive; the primitive, the stream, the number of arguments, for
+    each its number and memory object, and for each the address of its array.
     """
-    threads = _c(threads_of)
-    _c(set_threads, team)
+    threads = in_c(threads_of)
+    in_c(set_threads, team)
     status = 0
     for i in range(n):
-        status |= _c(set_address, count(more, 1 + 2 * i), count(more, 2 * n + i))
+        status |= in_c(set_address, count(more, 1 + 2 * i), count(more, 2 * n + i))
     if status == 0:
-        status = _c(run, primitive, stream, n, more)
-    _c(set_threads, threads)
+        status = in_c(run, primitive, stream, n, more)
+    in_c(set_threads, threads)
+    if team > 1:
+        awake[0] = ticks()
     return status
 
 
@@ -151,22 +140,26 @@ def unless(done: Integers, source: Count, address: Count, more: Rest) -> int:
 
 @kernel
 def product(
-    threads_of: Count, set_threads: Count, team: Count, function: Count, flipped: Count,
-    turned: Count, m: Count, n: Count, k: Count, alpha: Number, a: Count, a_width: Count, b: Count,
-    b_width: Count, out: Floats, biased: Count, bias: Floats, rectified: Count,
+    threads_of: Count, set_threads: Count, team: Count, awake: Integers, function: Count,
+    flipped: Count, turned: Count, m: Count, n: Count, k: Count, alpha: Number, a: Count,
+    a_width: Count, b: Count, b_width: Count, out: Floats, biased: Count, bias: Floats,
+    rectified: Count,
 ) -> int:  # fmt: skip
     """``out = alpha * a @ b``, and a bias for every column, and relu.
 
     Arguments: addresses of the functions that get and set the number of threads, how many threads
-    work on it, address of sgemm; whether a and b are transposed, m, n, k, alpha, a, its row
-    length, b, its row length, out, whether there is a bias, the bias, and whether relu is applied.
+    work on it, where it is noted when several did, address of sgemm; whether a and b are
+    transposed, m, n, k, alpha, a, its row length, b, its row length, out, whether there is a bias,
+    the bias, and whether relu is applied.
     """
-    threads = _c(threads_of)
-    _c(set_threads, team)
+    threads = in_c(threads_of)
+    in_c(set_threads, team)
     status = _sgemm(
         function, flipped, turned, m, n, k, alpha, a, a_width, b, b_width, as_word(out), n
     )
-    _c(set_threads, threads)
+    in_c(set_threads, threads)
+    if team > 1:
+        awake[0] = ticks()
     if status == 0 and biased:
         for i in range(m):
             for j in range(n):
@@ -176,6 +169,11 @@ def product(
             value = out[i]
             out[i] = value if value > 0 or value != value else np.float32(0)
     return status
+
+
+def noted(code: Code) -> Constant | int:
+    """Where kernels note when several threads had work last; 0: there is one thread."""
+    return 0 if code.packed is None else code.packed.awake
 
 
 def emit(
@@ -217,7 +215,7 @@ def emit(
     memories = [(number, memory(number)) for number in arguments]
     code.emit(
         *((_once, *once, execute.address) if once else (execute,)),
-        *onednn.thread_functions(), Sized(lambda count: found(count).threads),
+        *onednn.thread_functions(), Sized(lambda count: found(count).threads), noted(code),
         *onednn.execute_functions(), Sized(lambda count: found(count).primitive),
         onednn.stream(), len(arguments),
         *itertools.chain(*memories), *arguments.values(),

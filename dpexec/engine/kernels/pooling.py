@@ -13,12 +13,13 @@ from dpexec.engine.ops._pooling import Axis, Pooling
 from dpexec.engine.ops._windows import channels_of, has_channels_last, size_of
 
 _ZERO = np.float32(0)
+_PARTS = "images:x*height*width*channels out*rows*columns*channels"
 
 # First arguments of all kernels: images, channels, height and width of x, height and width of the
 # result, a table for each axis with begin and end of every window. Docstrings have the others.
 
 
-@kernel
+@kernel(parts=_PARTS)
 def _largest(
     images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
     down: Integers, along: Integers, x: Floats, out: Floats,
@@ -73,7 +74,7 @@ def _largest_gradient(
     return 0
 
 
-@kernel
+@kernel(parts=_PARTS)
 def _largest_of_four(
     images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
     down: Integers, along: Integers, x: Floats, out: Floats,
@@ -126,7 +127,7 @@ def _largest_of_four_gradient(
     return 0
 
 
-@kernel
+@kernel(parts=_PARTS)
 def _mean(
     images: Count, channels: Count, height: Count, width: Count, rows: Count, columns: Count,
     down: Integers, along: Integers, x: Floats, out: Floats, shares: Floats,

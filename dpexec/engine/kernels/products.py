@@ -224,7 +224,8 @@ def _by_sgemm(code: Code, product: _Product, bias: Value | None, relu: bool = Fa
     (m, n, k), flips = product.sizes, product.flips
     code.emit(
         onednn_calls.product,
-        *(*onednn.thread_functions(), _team(product, code.threads), onednn.sgemm_address()),
+        *(*onednn.thread_functions(), _team(product, code.threads), onednn_calls.noted(code)),
+        onednn.sgemm_address(),
         *(*flips, m, n, k, float(product.alpha)),
         *(product.a, (m if flips[0] else k) + product.gaps[0]),
         *(product.b, (k if flips[1] else n) + product.gaps[1], product.out),

@@ -52,7 +52,10 @@ def widen(given: Count, n: Count, x: Floats, out: Floats):
 """,
 )
 _KINDS = {"float32": "Floats", "int32": "Words", "int64": "Integers", "bool": "Octets"}
-_MOVES = {dtype: compiled(f"move_{k}", _MOVE.format(kind=k)) for dtype, k in _KINDS.items()}
+_PARTS = ";".join(
+    f"{size}:out*k{axis} x*i{axis}" for axis, size in enumerate(("n0", "n1", "n2", "n"), 1)
+)
+_MOVES = {d: compiled(f"move_{k}", _MOVE.format(kind=k), parts=_PARTS) for d, k in _KINDS.items()}
 _FILLS = {
     "float32": compiled("fill_Floats", _FILL.format(kind="Floats", value="Number")),
     "int32": compiled("fill_Words", _FILL.format(kind="Words", value="Count")),

@@ -60,14 +60,14 @@ def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
         out[start + j] /= total
 
 
-@kernel
+@kernel(parts="rows:out*n x*n")
 def _softmax(rows: Count, n: Count, x: Floats, out: Floats, onto: Count) -> int:
     for i in range(rows):
         _softmax_row(x, out, i * n, n, onto)
     return 0
 
 
-@kernel
+@kernel(parts="rows:dx*n y*n dy*n")
 def _softmax_grad(rows: Count, n: Count, y: Floats, dy: Floats, dx: Floats, onto: Count) -> int:
     for i in range(rows):
         start = i * n

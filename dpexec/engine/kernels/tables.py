@@ -17,10 +17,10 @@ from dpexec.engine.kernels.machine import call, count, intrinsic, own_words
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["run", "run_timed", "set_float_mode", "ticks"]
+__all__ = ["DENORMALS_ARE_ZERO", "run", "run_timed", "set_float_mode", "ticks"]
 
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
-_DENORMALS_ARE_ZERO = 0x9FC0
+DENORMALS_ARE_ZERO = 0x9FC0
 """The usual mode of x86 (no traps, round to nearest), except that denormal operands and results
 count as zero: arithmetic on them takes a hundred times longer."""
 
@@ -57,7 +57,7 @@ def run(table: int, first: int, end: int) -> int:
     Returns:
         ``end``, or the number of the row whose kernel refused its values.
     """
-    before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
+    before = set_float_mode(np.int32(DENORMALS_ARE_ZERO))
     row = first
     while row < end and call(count(table, 2 * row), count(table, 2 * row + 1)) == 0:
         row += 1
@@ -119,7 +119,7 @@ def run_timed(table: int, first: int, end: int, notes: int, at: int) -> int:
         ``end``, or the number of the row whose kernel refused its values.
     """
     stamps = own_words(notes)
-    before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
+    before = set_float_mode(np.int32(DENORMALS_ARE_ZERO))
     stamps[at] = _clock()
     at += 1
     stamps[at] = ticks()

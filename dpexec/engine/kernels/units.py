@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.kernels.calls import Call, multiplies, product
+from dpexec.engine.kernels.divided import shifted
 from dpexec.engine.kernels.elementwise import ADD, TOTAL
 from dpexec.engine.kernels.generate import single
 from dpexec.engine.kernels.gru import backward_gates
@@ -17,7 +18,6 @@ from dpexec.engine.kernels.machine import (
     Floats,
     Number,
     kernel,
-    shifted,
 )
 from dpexec.engine.kernels.math import against, sigmoid, slope, tanh
 from dpexec.engine.kernels.shapes import clear

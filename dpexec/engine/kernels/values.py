@@ -262,11 +262,16 @@ class Packed:
     Args:
         kept: by name of a variable, what was made for it before; gets what is made now. Another
             array in the place of a variable is noticed, if the one before is alive until then.
-        threads: how many may work on a product or convolution.
+        threads: how many may work on a call of a kernel.
+
+    Attributes:
+        awake: where kernels note when these threads had work last, for kernels that need no more
+            threads unless they are awake.
     """
 
     def __init__(self, kept: Mapping[str, dict[Any, Any]], threads: int = 1) -> None:
         self.names, self.threads = kept.keys(), threads
+        self.awake = Constant(np.zeros(1, np.int64))
         self._kept = kept
 
     def of(self, name: str, layout: Any, scales: Any = None) -> tuple[Constant, Constant]:

@@ -99,7 +99,7 @@ def drawn(op, before):
     return env
 
 
-def run_code(ops, before, after):
+def run_code(ops, before, after, packed=None):
     """What the last operator computes in a piece of code; None if its lowering declines."""
     op = ops[-1]
     graph = build_ssa_graph(op.block.program, [CPUPlace()], ReplicationOptions())
@@ -114,7 +114,7 @@ def run_code(ops, before, after):
     lower = implementations.find(op.type, "code")
     if lower is not None and lower.ragged:  # a run tells the sizes, as in a program
         specs.update({n: s for n, s in op.infer_outputs(specs).items() if s.size < 0})
-    code = TaskCode(specs, frozenset(written), in_place, limits)
+    code = TaskCode(specs, frozenset(written), in_place, limits, packed=packed)
     markers = [Step(nodes[op], lambda env: pytest.fail("the operator ran on NumPy")) for op in ops]
     code.take(markers)
     if markers[-1] in code.order:

@@ -55,12 +55,15 @@ def called_by(calls: Sequence[tuple[Kernel, Sequence[Any]]]) -> list[Kernel]:
         calls: kernels and arguments.
     """
     from dpexec.engine.kernels.lowering import Constant
-    from dpexec.engine.kernels.machine import at_address
+    from dpexec.engine.kernels.machine import Kernel, at_address
 
     found: dict[Kernel, None] = {}
     for kernel, arguments in calls:
         found[kernel] = None
         for argument in arguments:
+            if isinstance(argument, Kernel):
+                found[argument] = None
+                continue
             if type(argument) is int:
                 words: Sequence[int] = (argument,)
             elif isinstance(argument, Constant):

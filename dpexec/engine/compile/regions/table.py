@@ -45,6 +45,7 @@ class CodeTable:
         self.sizes: list[tuple[int, Size]] = []
         self.made: list[int] = []
         self._sized: list[Sized | Quotient] = []
+        self._called: dict[int, Kernel] = {}  # by position of a word, kernels that kernels call
         self._inside: list[int] = []  # positions of addresses in the block of this code
         self._outside: tuple[list[int], list[int]] = ([], [])  # positions, numbers of the buffers
         words: list[int] = []
@@ -67,6 +68,9 @@ class CodeTable:
         if isinstance(argument, Sized | Quotient):
             self.made.append(position)
             self._sized.append(argument)
+            return 0
+        if isinstance(argument, Kernel):
+            self._called[position] = argument
             return 0
         if callable(argument):
             self.numbers.append((position, argument))
@@ -113,6 +117,8 @@ class CodeTable:
             lasting: addresses of the buffers that are needed outside of the task.
         """
         made = self._fixed.copy()
+        for position, kernel in self._compiled.items():
+            made[position] = kernel.address
         if self.sizes:
             places, slopes, offsets = self._linear
             made[places] = slopes @ np.array(rows) + offsets
@@ -137,9 +143,15 @@ class CodeTable:
     @functools.cached_property
     def _rows(self) -> np.ndarray[Any, Any]:
         """The rows for words at 0."""
-        compile_together(kernel for kernel, _ in self.calls)
+        _ = self._compiled
         addresses = [kernel.address for kernel, _ in self.calls]
         return np.column_stack([np.array(addresses, np.int64), self._starts])
+
+    @functools.cached_property
+    def _compiled(self) -> dict[int, Kernel]:
+        """The kernels that kernels call; all are compiled."""
+        compile_together([*(kernel for kernel, _ in self.calls), *self._called.values()])
+        return self._called
 
     @functools.cached_property
     def _linear(self) -> tuple[np.ndarray[Any, Any], ...]:
