@@ -7,6 +7,15 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # once: without bytecode, each of the hundreds of processes that tests start would compile it.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Clones share machine code, which is known by what it is made of, and what mypy has found in files of
+# the same content: a fresh one does what is new. What makes code, and gives it its name, is no part
+# of its name: each version has its folder.
+KERNELS := dpexec/engine/kernels
+MAKERS := $(addprefix $(KERNELS)/,by_numba.py code_store.py compiling.py identity.py loading.py machine.py)
+SHARED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/dpexec-clones
+VERSION := $(shell cat $(MAKERS) | cksum | cut -d' ' -f1)
+export NUMBA_CACHE_DIR := $(or $(NUMBA_CACHE_DIR),$(SHARED)/$(VERSION))
+
 # $(call install,PYTHON,PACKAGES). uv takes a quarter of pip's processor time and a tenth of the time;
 # where it is missing, or fails, pip installs, and says what is wrong.
 install = $(BIN)/uv pip install --quiet --python $(1) $(2) 2>/dev/null || $(1) $(PIP) $(2)
@@ -42,7 +51,7 @@ tests: browser $(VENV)/test.stamp $(VENV)/kernels.stamp
 kernels: $(VENV)/kernels.stamp ## compile ahead what first steps need
 
 wheel: $(VENV)/test.stamp ## build the wheel, with kernels for all that this processor can be
-	rm -rf dpexec/engine/kernels/packs
+	rm -rf $(KERNELS)/packs
 	for family in 2 3 4; do \
 	  DPEXEC_PROCESSOR=x86-64-v$$family $(BIN)/python -m dpexec kernels --pack || echo "without x86-64-v$$family"; done
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
@@ -61,7 +70,10 @@ style: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/test.stamp
+	@[ -d .mypy_cache ] || ! [ -d "$(SHARED)/mypy" ] || cp -rp "$(SHARED)/mypy" .mypy_cache
 	$(BIN)/mypy
+	@mkdir -p "$(SHARED)" && cp -rp .mypy_cache "$(SHARED)/mypy.$$$$" && rm -rf "$(SHARED)/mypy" && \
+	  { mv -T "$(SHARED)/mypy.$$$$" "$(SHARED)/mypy" || rm -rf "$(SHARED)/mypy.$$$$"; } || true
 
 notebooks: $(VENV)/test.stamp ## run the notebooks and store what they show
 	$(BIN)/python -m tests.notebooks
@@ -104,7 +116,8 @@ $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	@touch $@
 
 # Three processes of tests would else compile the same, and wait for each other.
-$(VENV)/kernels.stamp: $(VENV)/test.stamp $(wildcard dpexec/engine/kernels/*.py)
+$(VENV)/kernels.stamp: $(VENV)/test.stamp $(wildcard $(KERNELS)/*.py)
+	@! [ -d "$(SHARED)" ] || find "$(SHARED)" -type f -mtime +30 -delete
 	$(BIN)/python -m dpexec kernels
 	@touch $@
 
