@@ -202,7 +202,7 @@ class Monitor:
         if found is None:
             found = self._facts_of(binding)
             # reduced values have the same size in all batches, unless they are sparse
-            alike = found[2] is None or not home.specs[0][binding.plan.fetch[found[2]]].is_open
+            alike = found[2] is None or not _fetched(home, found[2]).is_open
             self._facts[home if alike and not found[1] else binding] = found
         dense, self._most_sparse, self._loss_at = found
         if self._most_sparse:
@@ -212,12 +212,12 @@ class Monitor:
 
     def _facts_of(self, binding: Any) -> tuple[int, int, int | None]:
         """Bytes of dense and sparse sums, and which fetch is the loss."""
-        plan, specs = binding.plan, binding.specs
+        plan = binding.plan
         losses = loss_names(plan)
         found = [index for index, name in enumerate(plan.fetch) if name in losses]
         if self.trains and plan.fetch:
             found.append(0)  # no known loss: take the first fetched variable
-        small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
+        small = (at for at in found[:1] if abs(_fetched(binding, at).size) <= _SMALL)
         return *collective_bytes(plan.nodes, binding), next(small, None)
 
     # ---- on the caller's thread
@@ -313,6 +313,12 @@ class Monitor:
             "done": done,
             "running": None,
         }
+
+
+def _fetched(binding: Any, at: int) -> Any:
+    """The spec of a fetch, on a device that computes it: in Reduce mode moments have one home."""
+    name = binding.plan.fetch[at]
+    return next(specs[name] for specs in binding.specs if name in specs)
 
 
 def _mean(value: Any) -> float:

@@ -20,6 +20,7 @@ from tests.engine.run.nets import (
     batches,
     classifier,
     strategies,
+    train,
     word_batches,
     words,
 )
@@ -102,6 +103,16 @@ def test_without_fetches_there_is_no_loss_but_a_count(hub):
     trainer.step(fetch=False)
     report = report_of(trainer)
     assert (report["steps"], report["loss"], report["loss_name"]) == (1, [], "")
+
+
+def test_moments_that_one_device_has_are_no_loss(hub):
+    momentum = fluid.optimizer.Momentum(0.1, 0.9)
+    run = train(classifier(momentum), batches(1), 2, Reduce, fetched=["fc_0.w_0_velocity_0"])
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        for name in ("fc_0.w_0_velocity_0", "fc_1.w_0_velocity_0"):
+            exe.run(run.compiled, feed=batches(1)[0], fetch_list=[name])
+    assert monitor_of(run).report(Told(), False)["steps"] == 3
 
 
 def test_failed_step_is_counted_and_training_goes_on(hub):

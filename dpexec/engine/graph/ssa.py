@@ -9,7 +9,7 @@ orders two operators.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,6 +145,13 @@ class SSAGraph(Drawable):
         if not self.bodies:
             return range(len(self.places))
         return range(min(devices[0] for devices in self.bodies.values()))
+
+    def holders(self, name: str, devices: Sequence[int]) -> Sequence[int]:
+        """Those of some devices that have a variable; all of them if no operator uses it.
+
+        In Reduce mode only the owner of a parameter has its moments, as in Paddle.
+        """
+        return [device for device in devices if name in self.versions[device]] or devices
 
     def latest(self, name: str, device: int) -> VarNode | None:
         """The newest version of a variable on a device.

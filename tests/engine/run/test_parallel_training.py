@@ -246,6 +246,25 @@ def test_fetches_come_as_the_original_returns_them(mode):
     assert [part.shape() for part in parts] == [[6, 3], [6, 3]]
 
 
+@pytest.mark.parametrize("how", [{}, {"task_granularity": "op"}], ids=str)
+def test_reduce_mode_fetches_moments_of_their_owner_only(how):
+    """Paddle 1.8.5 returns one copy of a moment, and two of a parameter or a gradient."""
+    net = classifier(fluid.optimizer.Adam(0.01))
+    names = ["fc_0.w_0", "fc_0.w_0@GRAD", "fc_0.w_0_moment1_0", "fc_1.w_0_moment1_0"]
+    names += ["fc_0.w_0_beta1_pow_acc_0", "fc_1.w_0_beta1_pow_acc_0", "learning_rate_0"]
+    feeds, found = batches(3), []
+    for mode in MODES:
+        run = train(net, feeds, 2, mode, fetched=names, **how)
+        with fluid.scope_guard(run.scope):
+            exe = fluid.Executor(fluid.CPUPlace())
+            found.append(exe.run(run.compiled, feed=feeds[0], fetch_list=names))
+    assert [len(value) for value in found[0]] == [16, 16, 16, 32, 2, 2, 2]
+    assert [len(value) for value in found[1]] == [16, 16, 8, 16, 1, 1, 2]
+    for name, both, one in zip(names, *found, strict=True):
+        if "@GRAD" not in name:  # of Reduce mode, those of the first device are its own
+            assert np.array_equal(both[: len(one)], one), name
+
+
 def test_gradient_scale_one_sums():
     scale = fluid.BuildStrategy.GradientScaleStrategy
     feeds = batches(3)

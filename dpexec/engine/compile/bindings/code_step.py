@@ -122,11 +122,8 @@ class CodeStep:
         fetched = itertools.product(range(len(items.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
         self._results = self._lasting()
-        self._changing = [
-            (device, name)
-            for device, name in itertools.product(self._devices, plan.fetch)
-            if name not in self._results[device]
-        ]
+        had = [(d, name) for name in plan.fetch for d in plan.graph.holders(name, self._devices)]
+        self._changing = [(d, name) for d, name in had if name not in self._results[d]]
         self._keeps_stored, self._stored = binding.packed is not None, list[Any]()
         self.is_random = any(n.op and n.op.definition.is_random for n in plan.nodes)
         """Whether it needs to know the shards at every run; else at the first."""

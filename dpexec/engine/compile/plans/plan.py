@@ -147,8 +147,9 @@ class Plan(Layered, Drawable):
     def fetched_elsewhere(self) -> list[tuple[int, str, int]]:
         """(device, name, other): the new value of what the devices share is with the other."""
         made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}
-        homes = [(home, name) for home, name in self.commits if name in self.fetch]
-        return [(d, name, h) for h, name in homes for d in self.active if (d, name) not in made]
+        homes = {name: home for home, name in reversed(self.commits)}
+        found = [(d, n) for n in self.fetch for d in self.graph.holders(n, self.active)]
+        return [(d, n, homes[n]) for d, n in found if n in homes and (d, n) not in made]
 
     @functools.cached_property
     def width(self) -> int:
@@ -323,7 +324,7 @@ def _reads(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Sequence[str]) -> li
                 found[var.device][var.name] = None
     for name in fetch:
         if variables[name].persistable:
-            for device in graph.replicas:
+            for device in graph.holders(name, graph.replicas):
                 found[device][name] = None
     return [list(names) for names in found]
 
