@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpexec.viz.advising.failed_run import FailedRun
+from dpexec.viz.advising.in_turn import InTurn
 from dpexec.viz.draw import drawing
 from dpexec.viz.findings import Findings
 from dpexec.viz.measured.schedule import Schedule
@@ -16,7 +17,7 @@ from dpexec.viz.memory import Memory
 from dpexec.viz.overlay import overlay_of
 from dpexec.viz.pages.load import as_graph, as_trace
 from dpexec.viz.pages.page import page
-from dpexec.viz.pages.page_data import StackData
+from dpexec.viz.pages.page_data import RunData
 from dpexec.viz.pages.stack import stacked
 from dpexec.viz.pages.view import View
 from dpexec.viz.passes import passes
@@ -67,10 +68,10 @@ class Report(View):
         """The static pictures of all views, one below the other."""
         return stacked([view.svg for view in self.views], self.title)
 
-    def payload(self) -> StackData:
-        """Return what the tabs draw."""
+    def payload(self) -> RunData:
+        """Return what the tabs draw; within another report they are tabs of their own."""
         views = [view.payload() for view in self.views]
-        return {"type": "stack", "title": self.title, "notes": [], "views": views}
+        return {"type": "run", "title": self.title, "notes": [], "views": views}
 
 
 @no_cycles_sought()
@@ -83,7 +84,8 @@ def report(
 
     Args:
         source: A Trace, a ParallelExecutor or CompiledProgram that recorded one
-            (`ExecutionStrategy.trace = True`), or the path of a saved trace.
+            (`ExecutionStrategy.trace = True`), or the path of a saved trace. Of programs that run
+            in turn, as those of a GAN, a list of them, or names and programs.
         path: Where to write the page at once; None for nowhere.
         title: Heading; None for one with the duration of a step.
 
@@ -94,6 +96,7 @@ def report(
     Raises:
         FileError: The file is damaged, empty, or no trace.
         RuntimeError: Nothing was recorded.
+        ValueError: One of several programs completed no step.
 
     Example:
         >>> import dpexec as fluid, numpy as np
@@ -116,8 +119,40 @@ def report(
         >>> viz.report(two)  # doctest: +ELLIPSIS
         <Report: dpexec run · ...>
     """
-    trace = as_trace(source)
-    schedule = Schedule(trace)
+    several = _programs(source)
+    made = _in_turn(several, title) if several else _of_one(source, title)
+    if path is not None:
+        made.save(Path(path))
+    return made
+
+
+def _programs(source: Any) -> dict[str, Any]:
+    """The programs by name, if the source is several."""
+    if isinstance(source, (list, tuple)):
+        return {f"program {number}": one for number, one in enumerate(source, 1)}
+    if isinstance(source, Mapping) and not {"format", "traceEvents"} & source.keys():
+        return {str(name): one for name, one in source.items()}
+    return {}
+
+
+def _in_turn(several: Mapping[str, Any], title: str | None) -> Report:
+    schedules = {name: Schedule(as_trace(source)) for name, source in several.items()}
+    for name, schedule in schedules.items():
+        if not schedule.steps:
+            raise ValueError(f"{name} completed no step: viz.report of it alone says what failed")
+    runs = [_of_one(source, None, schedules[name]) for name, source in several.items()]
+    for name, run in zip(several, runs, strict=True):
+        run.title = f"{name} · {run.title.partition(' · ')[2]}"
+    first = InTurn(schedules)
+    return Report(
+        title or f"dpexec run · {first.title.partition(' · ')[2]} in turn", [first, *runs]
+    )
+
+
+def _of_one(source: Any, title: str | None, schedule: Schedule | None = None) -> Report:
+    """The report of a program's trace."""
+    schedule = schedule or Schedule(as_trace(source))
+    trace = schedule.trace
     first: View = Findings(schedule) if schedule.steps else FailedRun(schedule)
     views: list[View] = [first]
     layers = None
@@ -138,10 +173,7 @@ def report(
             views.append(passes(trace))
     else:
         views.append(passes(source))  # compiled once more
-    made = Report(title or f"dpexec run · {first.title.partition(' · ')[2]}", views)
-    if path is not None:
-        made.save(Path(path))
-    return made
+    return Report(title or f"dpexec run · {first.title.partition(' · ')[2]}", views)
 
 
 def _is_recorded(source: Any) -> bool:

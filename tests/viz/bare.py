@@ -52,4 +52,5 @@ def _data():
         {"type": "chart", "x": axis, "y": axis, "series": [{"name": "a", "x": [1], "y": [0]}]},
         {"type": "text", "sections": []},
         {"type": "stack", "views": []},
+        {"type": "run", "views": []},
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from dpexec import viz
 from dpexec.engine.trace import Event, Trace
 from tests.viz.browser import drawn, hovered, search, tabs
 from tests.viz.graphs import Graph, mlp
+from tests.viz.traces import straggling
 
 
 def test_passes_draw_what_changed_and_equal_changes_once(window, tmp_path):
@@ -286,3 +287,26 @@ def test_many_devices_in_reduce_mode_open_as_high_as_the_window(window, tmp_path
     window.open(viz.draw(made.data()).save(tmp_path / "reduce.html"))
     said = window.text(".graph .summary")
     assert "equal operators of 8 devices as one" in said and "nothing folded" not in said
+
+
+def test_programs_in_turn_are_tabs_with_tabs_and_selections_of_their_own(window, tmp_path):
+    page = viz.report({"one": straggling(3), "other": straggling(2)}, tmp_path / "both.html")
+    window.open(tmp_path / "both.html")
+    assert page.title == "dpexec run · 2 programs in turn"
+    assert tabs(window)[:3] == ["In turn", "one", "other"]
+    window.js("document.querySelectorAll('header [role=tab]')[2].click()")
+    inner = "document.querySelectorAll('.body.run:not([hidden]) .run > .tabs [role=tab]')"
+    names = window.js(f"return [...{inner}].map(tab => tab.textContent)")
+    assert names == ["Where the time goes", "hand-made", "Timeline", "Time by type"]
+    window.js(f"{inner}[1].click()")
+    window.wait("document.querySelector('.graph canvas')?.width > 300")
+    window.js("document.querySelector('.graph [role=option]').click()")
+    window.wait("location.hash.includes('2.nodes=') && location.hash.includes('2.view=1')")
+    window.js("document.querySelectorAll('header [role=tab]')[1].click()")
+    assert window.js("return document.querySelectorAll('.run > .tabs').length") == 2
+    window.wait("location.hash.includes('view=1&') && !location.hash.includes('1.nodes=')")
+    window.js("location.reload()")
+    window.wait("document.documentElement.dataset.ready")
+    window.js("document.querySelectorAll('header [role=tab]')[2].click()")
+    assert window.text(".body.run:not([hidden]) .tabs [aria-selected=true]") == "hand-made"
+    assert window.log() == []

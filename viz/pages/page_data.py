@@ -373,6 +373,15 @@ class StackData(TypedDict):
     views: Sequence[ViewData]
 
 
+class RunData(TypedDict):
+    """Views of one run, as tabs within a tab of a page of several runs."""
+
+    type: Literal["run"]
+    title: str
+    notes: Sequence[str]
+    views: Sequence[ViewData]
+
+
 ViewData = (
     GraphData
     | TimelineData
@@ -383,5 +392,6 @@ ViewData = (
     | ChartData
     | TextData
     | StackData
+    | RunData
 )
 """Any view of the page; `type` says which, `title` names its tab."""

@@ -260,6 +260,11 @@ export interface StackData extends Base {
   views: ViewData[];
 }
 
+export interface RunData extends Base {
+  type: "run"; // views of one run among several, as tabs within a tab
+  views: ViewData[];
+}
+
 export type ViewData =
   | GraphData
   | TimelineData
@@ -269,7 +274,8 @@ export type ViewData =
   | CompareData
   | ChartData
   | TextData
-  | StackData;
+  | StackData
+  | RunData;
 
 export interface PageData {
   title: string;

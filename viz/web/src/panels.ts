@@ -8,6 +8,7 @@ import { h } from "./dom";
 import { GraphView } from "./graph/view";
 import { memoryView } from "./memory/view";
 import { PassesView } from "./passes/view";
+import { runPanel } from "./run";
 import { TableView } from "./table";
 import { textView } from "./text";
 import { TimelineView } from "./timeline/view";
@@ -56,6 +57,8 @@ export function makePanel(data: ViewData, context: Context): Panel {
       return chartView(data, context);
     case "text":
       return textView(data, context);
+    case "run":
+      return runPanel(data, context);
     case "stack": {
       const panels = data.views.map((view) => makePanel(view, context));
       const element = h(
