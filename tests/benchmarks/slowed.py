@@ -5,8 +5,10 @@ machine code. From a recording, the step with twice as many rounds and with half
 predicted, and compared with recordings of that. All three run in turns, so that they share the
 moments of other load. Printed are medians over the turns: the recorded step, the part that the work
 has of its critical path (of a small one every prediction is right), and for both changes the step
-that was predicted, the one that was measured, and the error. The last figure is the share of its
-threads' time for which a run had no processor: above a tenth, errors are those of the machine.
+that was predicted, the one that was measured, and the error. Then comes the distance of two
+recordings without any change (the median over the turns): no prediction can be better than that.
+The last figure is the share of its threads' time for which a run had no processor: above a tenth,
+errors are those of the machine.
 """
 
 from __future__ import annotations
@@ -172,13 +174,15 @@ def compare(net: Any, how: str, devices: int, turns: int, steps: int) -> str:
                 recorded.what_if(NAME, 1 / CHANGES[name])
             )
             rows.setdefault(name, []).append(training.record(steps).analysis.median)
+        again = before.record(steps).analysis.median
+        rows.setdefault("again", []).append(abs(again / whole - 1))
     found = {name: statistics.median(values) for name, values in rows.items()}
     text = f"{net.__name__:13}{how:8}{devices:3}{found['step'] * 1e3:9.2f}{found['part']:7.0%}"
     for name in CHANGES:
         predicted, measured = found[f"predicted {name}"], found[name]
         error = predicted / measured - 1
         text += f"{predicted * 1e3:11.2f}{measured * 1e3:9.2f}{error:+8.1%}"
-    return f"{text}{found['waits']:7.0%}"
+    return f"{text}{found['again']:8.1%}{found['waits']:7.0%}"
 
 
 def main() -> None:
@@ -193,7 +197,7 @@ def main() -> None:
     options = parser.parse_args()
     print(
         f"{'net':13}{'work':8}{'n':>3}{'ms':>9}{'part':>7}" + f"{'x2':>11}{'real':>9}{'error':>8}"
-        f"{'x0.5':>11}{'real':>9}{'error':>8}{'waits':>7}"
+        f"{'x0.5':>11}{'real':>9}{'error':>8}{'again':>8}{'waits':>7}"
     )
     for name in options.nets:
         for how in options.how:

@@ -55,6 +55,8 @@ export function tabbed(
   );
 
   function open(number: number): void {
+    const view = views[number];
+    if (!view) return;
     tabs.forEach((tab, at) => {
       tab.setAttribute("aria-selected", String(at === number));
       tab.tabIndex = at === number ? 0 : -1;
@@ -62,14 +64,14 @@ export function tabbed(
     bodies.forEach((body, at) => (body.hidden = at !== number));
     let panel = panels.get(number);
     if (!panel) {
-      panel = makePanel(views[number] as ViewData, context);
+      panel = makePanel(view, context);
       panels.set(number, panel);
       bodies[number]?.append(panel.element);
       const state = linked.get(number);
       if (state) panel.restore?.(state);
     }
     current = number;
-    if (bar) bar.element.hidden = !isPlayed(views[number] as ViewData);
+    if (bar) bar.element.hidden = !isPlayed(view);
     panel.reveal?.();
     base.changed();
   }
