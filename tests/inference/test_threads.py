@@ -74,13 +74,14 @@ def encoder(tmp_path, monkeypatch):
         y = layers.transpose(layers.matmul(share, heads), [0, 2, 1, 3])
         x = x + layers.gelu(layers.fc(layers.reshape(y, [0, 0, 192]), 192, num_flatten_dims=2))
         tiny = layers.scale(layers.tanh(layers.scale(x, 1e-30)), 1e-10)  # 0 in place of denormals
+        few = layers.fc(layers.scale(x, 1e-38), 192, num_flatten_dims=2)
         x = layers.softmax(x)
         y = layers.concat([x, layers.reduce_max(x, 2, keep_dim=True)], 2)
         out = layers.reduce_mean(layers.square(y), 2) * layers.reduce_sum(y, 2)
     exe = fluid.Executor(fluid.CPUPlace())
     with fluid.scope_guard(fluid.Scope()):
         exe.run(startup)
-        fluid.io.save_inference_model(str(tmp_path), ["ids"], [out, y, tiny], exe, main)
+        fluid.io.save_inference_model(str(tmp_path), ["ids"], [out, y, tiny, few], exe, main)
     return str(tmp_path)
 
 
@@ -109,6 +110,19 @@ def test_any_number_of_threads_gives_the_bits_of_one(folder, monkeypatch, thread
     other = several.clone()
     np.testing.assert_array_equal(predicted(other, 5), predicted(one, 5))
     assert threads in used
+
+
+def test_rows_of_products_are_divided_if_that_gives_the_same_bits():
+    def product(rows, factor=1.0):
+        ends = [onednn.described(shape, [0, 1]) for shape in ([rows, 64], [64, 64], [rows, 64])]
+        return onednn.product(*ends, None, Epilogue(factor=factor))
+
+    one, work = product(768), 768 * 64**2
+    together, parts = onednn_threads.by_rows(one, 3, 768, product, work)
+    rows = [part.layout(onednn.SRC).nbytes // 256 for part in parts]
+    assert sum(rows) == 768 and rows == [256, 256, 256] and 256 % together in (0, 16)
+    assert not onednn_threads.by_rows(one, 2, 768, lambda rows: product(rows, 0.5), work)[1]
+    assert not onednn_threads.by_rows(product(8), 2, 8, product, 8 * 64**2)[1]  # too little work
 
 
 def test_what_would_give_other_bits_is_left_to_one_thread():

@@ -29,12 +29,12 @@ from dpexec.engine.kernels.machine import (
     own_words,
 )
 from dpexec.engine.kernels.tables import DENORMALS_ARE_ZERO, set_float_mode, ticks
-from dpexec.engine.kernels.values import Buffer, Constant, Packed, Value
+from dpexec.engine.kernels.values import Buffer, Constant, Packed, Sized, Value
 
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 cgutils = Lazily("numba.core.cgutils")
 
-__all__ = ["divided_among", "in_c", "shifted"]
+__all__ = ["divided_among", "in_c", "part_of", "shifted"]
 
 LEAST = 4096
 """Elements from which on threads pay: 4 us for an addition, where others wrote half of them."""
@@ -45,7 +45,7 @@ _AWAKE = 150_000
 BLOCK = 64
 """Elements that stay together where elements are divided: four lines of a cache."""
 _SIZES = {"floats": 4, "words": 4, "doubles": 8, "integers": 8, "octets": 1}
-_NUMBER_OF, _TEAM_OF, _BODY, _ADDRESS, _PLAN, _ROOM, _REFUSED, _CHOSEN = range(2, 10)
+_THREADS, _NUMBER_OF, _TEAM_OF, _BODY, _ADDRESS, _PLAN, _ROOM, _REFUSED, _CHOSEN = range(1, 10)
 _GIVEN = 13
 """Positions of arguments of :func:`_divided`."""
 
@@ -82,8 +82,9 @@ def shifted(address: Count, shifts: Count, more: Rest) -> int:
 
 
 # ---- a plan: how many ways to divide; of each the position of the number that is divided, how much
-# of that stays together, and the number of arrays; of each array its position, the bytes of an
-# element, whether every thread has one of its own, how many arguments are multiplied, and these
+# of that stays together (negative: the position of that number), and the number of arrays; of each
+# array its position, the bytes of an element, whether every thread has one of its own, how many
+# arguments are multiplied, and these
 
 
 @functools.cache
@@ -96,9 +97,11 @@ def _plan(kernel: Kernel, block: int) -> Constant:
     """
     found: list[int] = []
     for way in kernel.parts:
-        number, _, arrays = way.partition(":")
+        head, _, arrays = way.partition(":")
+        number, _, together = head.partition("%")
         listed = [_array(kernel, text) for text in arrays.split()]
         whole = block if len(listed[0]) == 4 else 1  # it has no factors: these are elements
+        whole = -kernel.position(together) if together else whole
         found += [kernel.position(number), whole, len(listed), *(w for one in listed for w in one)]
     return Constant(np.array([len(kernel.parts), *found], np.int64))
 
@@ -111,7 +114,7 @@ def _array(kernel: Kernel, text: str) -> list[int]:
 
 
 def divided_among(
-    packed: Packed, kernel: Kernel, arguments: tuple[Any, ...]
+    packed: Packed, kernel: Kernel, arguments: tuple[Any, ...], least: Sized | None = None
 ) -> tuple[Kernel, tuple[Any, ...]]:
     """The call of a kernel, whose work several threads divide if it is long enough.
 
@@ -119,6 +122,7 @@ def divided_among(
         packed: says how many there are.
         kernel: one that has parts.
         arguments: of the call.
+        least: how much work threads pay for, awake or not; None: as usual.
     """
     threads = packed.threads
     if threads == 1 or not kernel.parts or not onednn.available():
@@ -129,8 +133,16 @@ def divided_among(
         *(onednn.entry_address("GOMP_parallel"), threads),
         *map(onednn.entry_address, ("omp_get_thread_num", "omp_get_num_threads")),
         *(_part, kernel, _plan(kernel, BLOCK), room, 0, 0),
-        *(packed.awake, LEAST, WORTH_WAKING, len(arguments), *arguments),
+        *(packed.awake, *(least or count for count in (LEAST, WORTH_WAKING))),
+        *(len(arguments), *arguments),
     )
+
+
+def part_of(total: int, part: int, parts: int, whole: int = 1) -> slice:
+    """The rows of one of some parts, as :func:`_part` divides them, ``whole`` ones together."""
+    blocks = -(-total // whole)
+    first, end = (-(-blocks * number // parts) * whole for number in (part, part + 1))
+    return slice(min(first, total), min(end, total))
 
 
 @inline
@@ -142,29 +154,37 @@ def _step(plan: Any, at: int, given: int) -> int:
     return step
 
 
+@inline
+def _together(plan: Any, at: int, given: int) -> int:
+    """How many rows or elements stay together."""
+    whole = plan[at + 1]
+    return count(given, -whole) if whole < 0 else whole
+
+
 @kernel
 def _part(more: Rest) -> int:
     """Call a kernel on the part of the thread that runs this. Arguments: of :func:`_divided`."""
     before = set_float_mode(np.int32(DENORMALS_ARE_ZERO))
     thread, team = in_c(count(more, _NUMBER_OF)), in_c(count(more, _TEAM_OF))
+    parts = count(more, _THREADS)
     plan, at = integers(more, _PLAN), count(more, _CHOSEN)
     n, given = count(more, _GIVEN), more + 8 * (_GIVEN + 1)
-    own = count(more, _ROOM) + 8 * n * thread
-    words = own_words(own)
-    for i in range(n):
-        words[i] = count(given, i)
-    whole, total = plan[at + 1], count(given, plan[at])
+    whole, total = _together(plan, at, given), count(given, plan[at])
     blocks = (total + whole - 1) // whole
-    first = min(total, (blocks * thread + team - 1) // team * whole)
-    end = min(total, (blocks * (thread + 1) + team - 1) // team * whole)
-    if first < end:
+    for part in range(thread, parts, team):  # the library may have fewer threads
+        first = min(total, (blocks * part + parts - 1) // parts * whole)
+        end = min(total, (blocks * (part + 1) + parts - 1) // parts * whole)
+        own = count(more, _ROOM) + 8 * n * part
+        words = own_words(own)
+        for i in range(n):
+            words[i] = count(given, i)
         words[plan[at]] = end - first
         array = at + 3
         for _ in range(plan[at + 2]):
-            times = thread if plan[array + 2] else first
+            times = part if plan[array + 2] else first
             words[plan[array]] += times * _step(plan, array, given)
             array += 4 + plan[array + 3]
-        if call(count(more, _ADDRESS), own) != 0:
+        if first < end and call(count(more, _ADDRESS), own) != 0:
             store(more + 8 * _REFUSED, 1)
     set_float_mode(before)
     return 0
@@ -195,7 +215,7 @@ def _divided(
     rounds, first = count(more, plan[at]), at + 3
     elements = rounds * _step(plan, first, more) // plan[first + 1]
     enough = least if ticks() - awake[0] < _AWAKE else worth_waking
-    if rounds <= plan[at + 1] or elements < enough:
+    if rounds <= _together(plan, at, more) or elements < enough:
         return call(address, more)
     start = more - 8 * (_GIVEN + 1)
     words = own_words(start)

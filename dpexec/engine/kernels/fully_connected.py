@@ -10,7 +10,7 @@ from typing import Any
 
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
-from dpexec.engine.kernels import onednn, onednn_calls
+from dpexec.engine.kernels import onednn, onednn_calls, onednn_rows
 from dpexec.engine.kernels.eight_bits import Scaling, is_small
 from dpexec.engine.kernels.lowering import Code, Value, lowering
 from dpexec.engine.kernels.onednn import BIAS, DST, SRC, WEIGHTS, Primitive
@@ -26,6 +26,8 @@ _FEW = 32
 which would need a second copy. Called alone, one row of 800 numbers times 800 x 500 takes 19 us by
 sgemm, 49 by the primitive, 8 rows 43 and 68, 32 rows 162 and 194, 64 rows 326 and 339, 256 rows
 1263 and 1247 (minima, one core with AVX-512). A whole request takes the same time by both."""
+_FEWEST = 48
+"""Rows of a part from which on threads divide rows and not columns: each copies all weights."""
 _BY_COLUMN = 2
 """The library's mask for numbers of each column of a matrix."""
 
@@ -142,4 +144,15 @@ def _emit(
             one, code.threads, work, lambda: layer.primitive(number, code.threads), exact
         )
 
-    onednn_calls.emit(code, {SRC: x, WEIGHTS: weights, **more, DST: out}, primitive, counts)
+    arguments = {SRC: x, WEIGHTS: weights, **more, DST: out}
+    if layer.source != onednn.FLOAT32:
+        onednn_calls.emit(code, arguments, primitive, counts)
+        return
+    parts = onednn_rows.Parts(
+        rows,
+        (layer.depth, 0, layer.columns),
+        rows * layer.columns * layer.depth,
+        lambda count, number: layer.primitive(number),
+        _FEWEST,
+    )
+    onednn_rows.emit(code, arguments, primitive, parts, counts)

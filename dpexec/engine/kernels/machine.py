@@ -190,6 +190,7 @@ class Kernel:
             that is divided, a colon, and arrays, each with the arguments whose product is the
             number of its elements that belong to one: ``rows: x*n out*n means``. Of arrays with
             ``@``, each thread has so many elements. The first array has as many as there is work.
+            ``rows%few`` keeps as many rows together as argument ``few`` says.
             A way is taken if the numbers of those before it are 1.
 
     Attributes:

@@ -154,10 +154,13 @@ class Primitive:
 
     Attributes:
         same: primitives for more threads that give the same bits, by the number that was wanted.
+        parts: how many of its rows stay together in parts that give the same bits, and the
+            primitives for these parts, by the number of parts.
     """
 
     def __init__(self, description: Handle, threads: int = 1) -> None:
         self.description, self.threads, self.same = description, threads, dict[int, Primitive]()
+        self.parts = dict[int, tuple[int, Sequence[Primitive]]]()
         with divided(threads):
             made = create("dnnl_primitive_create", description)
         self.primitive = certain(made)

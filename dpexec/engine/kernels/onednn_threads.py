@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.kernels import onednn
+from dpexec.engine.kernels.divided import part_of
 from dpexec.engine.kernels.onednn import BIAS, DST, SCRATCHPAD, SRC, WEIGHTS, Primitive
 
-__all__ = ["product_threads", "with_threads"]
+__all__ = ["by_rows", "product_threads", "with_threads"]
 
 _WORK = 3 * 2**18
 """Products of numbers from which on more threads pay: 15 us on one core. Threads that worked a
 moment ago still spin, and begin at once."""
+_TOGETHER = (1, 48)
+"""Rows that stay together: the library's blocks have 4, 6, 16 or 24 rows, and the rows of a block
+that is not whole may have other bits."""
 _INPUTS = (SRC, WEIGHTS, BIAS)
 _NUMBERS = 8191
 
@@ -52,6 +56,65 @@ def with_threads(
         alike = many is not None and _is_same(one, many, exact)
         one.same[threads] = many if alike and many is not None else one
     return one.same[threads]
+
+
+def by_rows(
+    one: Primitive, threads: int, rows: int, make: Callable[[int], Primitive], work: int
+) -> tuple[int, Sequence[Primitive]]:
+    """Primitives of one thread for the rows of each part, if they give the same bits; else none.
+
+    A row of the operands and of the result that belong to a part is a row of a matrix, or a matrix
+    of a batch. All that threads do before and after with these rows is then done in one cache.
+
+    Args:
+        one: the primitive for all rows.
+        threads: how many there may be.
+        rows: how many rows there are.
+        make: makes the primitive for some rows.
+        work: products of numbers that it computes.
+
+    Returns:
+        How many rows stay together, and the primitives.
+    """
+    if threads == 1 or work < _WORK:
+        return 1, ()
+    if threads not in one.parts:
+        one.parts[threads] = next(_parts(one, threads, rows, make), (1, ()))
+    return one.parts[threads]
+
+
+def _parts(
+    one: Primitive, threads: int, rows: int, make: Callable[[int], Primitive]
+) -> Iterator[tuple[int, Sequence[Primitive]]]:
+    """The ways to divide a product that give the same bits."""
+    for together in _TOGETHER:
+        slices = [part_of(rows, part, threads, together) for part in range(threads)]
+        if all(at.start < at.stop for at in slices):
+            parts = [make(at.stop - at.start) for at in slices]
+            if _are_same(one, parts, slices, rows):
+                yield together, parts
+
+
+def _are_same(
+    one: Primitive, parts: Sequence[Primitive], slices: Sequence[slice], rows: int
+) -> bool:
+    """Whether the parts of a product give the bits of the whole."""
+    sizes = {which: one.layout(which).nbytes // 4 for which in (*_INPUTS, DST)}
+    given = {which: _random(sizes[which]) for which in _INPUTS if sizes[which]}
+    wanted = _result(one, given)
+    for part, at in zip(parts, slices, strict=True):
+        own = dict(given)
+        for which in (SRC, WEIGHTS):
+            size = part.layout(which).nbytes // 4
+            if size != sizes[which]:
+                if size * rows != sizes[which] * (at.stop - at.start):
+                    return False
+                own[which] = given[which].reshape(rows, -1)[at].ravel()
+            elif not part.layout(which).is_like(one.layout(which)):
+                return False
+        if _result(part, own).tobytes() != wanted.reshape(rows, -1)[at].tobytes():
+            return False
+    return True
 
 
 def _is_same(one: Primitive, many: Primitive, exact: bool) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.ir.sizes import Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls
 from dpexec.engine.kernels.lowering import Code, Constant, Value
 from dpexec.engine.kernels.machine import Count, Floats, Octets, kernel
@@ -17,6 +18,7 @@ __all__ = [
     "apart",
     "array_apart",
     "collide",
+    "half",
     "is_packed",
     "length",
     "packed",
@@ -142,6 +144,20 @@ def array_apart(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     made = np.empty((rows, length(width)), np.float32)
     made[:, :width] = matrix
     return made
+
+
+def half(code: Code, value: Value) -> Value:
+    """A value rounded to bfloat16, made when the first product reads it."""
+    if value not in code.rounded:
+        half = code.scratch(*value.shape, dtype=np.uint16)
+        onednn_calls.emit(
+            code,
+            {onednn.SRC: value, onednn.DST: half},
+            lambda count: onednn.rounding(at(value.size, count)),
+            Rows.of(value.size),
+        )
+        code.rounded[value] = half
+    return code.rounded[value]
 
 
 @kernel

@@ -38,15 +38,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dpexec.engine.ir.sizes import Counts, Rows, at
-from dpexec.engine.kernels import layouts, onednn, onednn_calls
+from dpexec.engine.kernels import layouts, onednn, onednn_calls, onednn_rows
 from dpexec.engine.kernels.blas import gemm, sgemm_address
 from dpexec.engine.kernels.lowering import Code, Sized, Value, lowering
 from dpexec.engine.kernels.onednn_epilogues import Epilogue
 from dpexec.engine.kernels.onednn_threads import product_threads, with_threads
-from dpexec.engine.kernels.packing import GAP, collide, is_packed, repays, spread
+from dpexec.engine.kernels.packing import GAP, collide, half, is_packed, repays, spread
 from dpexec.engine.ops.matmul import scale_of
 
 __all__ = ["layer_product", "matrix_product"]
@@ -65,6 +63,13 @@ class _Product:
     times: int
     apart: tuple[bool, bool, bool]
     gaps: tuple[int, int] = (0, 0)
+
+    @property
+    def steps(self) -> tuple[Any, Any, Any]:
+        """Elements of a, b and out from one matrix to the next."""
+        m, n, k = self.sizes
+        a, b, out = self.apart
+        return m * k * a, k * n * b, m * n * out
 
     def spread(self, code: Code) -> _Product:
         """The product of copies whose rows do not push each other out of the caches."""
@@ -136,12 +141,22 @@ def _by_onednn(code: Code, product: _Product) -> None:
         product = product.turned(product.out)
     left, right = product.a, product.b
     if code.halves:
-        left, right = _half(code, left), _half(code, right)
+        left, right = half(code, left), half(code, right)
     bias = {onednn.BIAS: code.bias} if code.bias else {}
     arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **bias, onednn.DST: product.out}
     number = onednn.HALF if code.halves else onednn.FLOAT32
     make = functools.partial(_primitive, product, number, bool(bias), code.threads)
-    onednn_calls.emit(code, arguments, make, Rows.of(*product.sizes, product.times))
+    rows = Rows.of(*product.sizes, product.times)
+    if product.times == 1 or number != onednn.FLOAT32:
+        onednn_calls.emit(code, arguments, make, rows)
+        return
+
+    def some(count: Counts, times: int) -> onednn.Primitive:
+        return _primitive(replace(product, times=times), number, bool(bias), 1, count)
+
+    work = math.prod((*product.sizes, product.times))
+    parts = onednn_rows.Parts(product.times, product.steps, work, some, fewest=1)
+    onednn_rows.emit(code, arguments, make, parts, rows)
 
 
 def _primitive(
@@ -262,24 +277,9 @@ def _has_long_rows(m: int, n: int, k: int) -> bool:
     return m <= n and k >= 4 * n and m * n * k <= _MANY
 
 
-def _half(code: Code, value: Value) -> Value:
-    """A value rounded to bfloat16, made when the first product reads it."""
-    if value not in code.rounded:
-        half = code.scratch(*value.shape, dtype=np.uint16)
-        onednn_calls.emit(
-            code,
-            {onednn.SRC: value, onednn.DST: half},
-            lambda count: onednn.rounding(at(value.size, count)),
-            Rows.of(value.size),
-        )
-        code.rounded[value] = half
-    return code.rounded[value]
-
-
 def _by_blas(code: Code, product: _Product) -> None:
-    (m, n, k), flips, apart = product.sizes, product.flips, product.apart
+    (m, n, k), flips, steps = product.sizes, product.flips, product.steps
     rows = (m if flips[0] else k, k if flips[1] else n)
-    steps = [size * here for size, here in zip((m * k, k * n, m * n), apart, strict=True)]
 
     def emit(first: int, times: int, beta: float) -> None:
         code.emit(
@@ -289,7 +289,7 @@ def _by_blas(code: Code, product: _Product) -> None:
             *(beta, product.out, n, steps[2]),
         )
 
-    added = product.times > 1 and not apart[2]
+    added = product.times > 1 and not product.apart[2]
     emit(0, 1 if added else product.times, 0.0)
     if added:
         emit(1, product.times, 1.0)
