@@ -1,8 +1,11 @@
-"""Division of integers by the rules of C++, which Paddle uses."""
+"""Integers by the rules of C++, which Paddle uses: division, and numbers that become integers."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from dpexec.engine.core.ranges import require_between
 
@@ -36,3 +39,16 @@ def truncated_remainder(xp: Any, x: Any, y: Any) -> Any:
     """
     require_divisor(xp, y)
     return xp.fmod(x, y)
+
+
+def converted(kind: np.dtype[Any], value: float) -> Any:
+    """A number as an element of a type.
+
+    Fractions are cut off, and integers keep their lowest bits: -1 is 255 as uint8. Numbers beyond
+    32 bits, or 64 for int64, become the smallest integer, as processors convert them.
+    """
+    if kind.kind not in "iu":
+        return kind.type(value)
+    limits = np.iinfo(np.int64 if kind.itemsize == 8 else np.int32)
+    fits = math.isfinite(value) and limits.min <= value <= limits.max
+    return np.int64(int(value) if fits else limits.min).astype(kind)

@@ -10,6 +10,7 @@ from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.cost import per_element
 from dpexec.engine.ir.opdef import GradContext, GradOp, Sample, Spec, op
 from dpexec.engine.ir.operator import Operator
+from dpexec.engine.ops._integers import converted
 
 
 def _infer(x: Spec, factor: Spec | None = None) -> Spec:
@@ -29,6 +30,7 @@ def _is_one(op: Operator) -> bool:
         Sample({"X": r.normal((3, 4))}, {"scale": 2.5, "bias": 0.5}),
         Sample({"X": r.normal((5,))}, {"scale": -1.0, "bias": 2.0, "bias_after_scale": False}),
         Sample({"X": r.integers(0, 9, (2, 2))}, {"scale": 3.0, "bias": 1.0}),
+        Sample({"X": r.integers(0, 99, (2, 3)).astype(np.uint8)}, {"scale": -2.7, "bias": 300.5}),
         Sample({"X": r.normal((2, 3)), "ScaleTensor": np.array([0.5])}, {"bias": 1.0}, grad=("X",)),
         Sample(
             {"X": SelectedRows(np.array([3, 0]), 5, r.normal((2, 2)))},
@@ -60,13 +62,12 @@ def scale(
     """``scale * x + bias``, or ``scale * (x + bias)``. Source: Paddle op ``scale``."""
     if isinstance(x, SelectedRows):
         return SelectedRows(x.row_array, x.height_, x.value * x.value.dtype.type(scale))
-    kind = x.dtype.type
-    by = kind(scale) if factor is None else factor.reshape(()).astype(x.dtype)
+    by = converted(x.dtype, scale) if factor is None else factor.reshape(()).astype(x.dtype)
     if not bias_after_scale:
-        return (x + kind(bias)) * by
+        return (x + converted(x.dtype, bias)) * by
     out = x * by
     if bias:
-        out += kind(bias)
+        out += converted(x.dtype, bias)
     return out
 
 

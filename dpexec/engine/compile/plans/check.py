@@ -71,20 +71,22 @@ class _Rule:
         op: the operator.
     """
 
-    __slots__ = ("_inputs", "_latest", "_op", "late", "needs")
+    __slots__ = ("_arrays", "_inputs", "_latest", "_op", "late", "needs")
 
     def __init__(self, op: Operator) -> None:
         self._op = op
         self.needs = roles.present(op.needs)
         self.late = [name for name in op.reads if name not in self.needs] if op.bodies else []
         self._inputs = roles.present(op.input_arg_names)
+        self._arrays = [n for n in roles.present(op.output_arg_names) if _is_array(op.block, n)]
         self._latest: list[tuple[list[Spec | None], dict[str, Spec]]] = []
 
     def outputs(self, known: Mapping[str, Spec]) -> dict[str, Spec]:
         """The specs of what the operator writes."""
         if self._op.bodies:
             return _inferred(self._op, known)
-        inputs = [known.get(name) for name in self._inputs]
+        names = (*self._inputs, *self._arrays)
+        inputs = [known.get(name) for name in names]
         for before, made in self._latest:
             if before == inputs:
                 return made
@@ -156,9 +158,10 @@ def _outputs(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     """The specs of what an operator writes, if there is a kernel for the types of its inputs."""
     made = op.infer_outputs(known)
     for name, spec in made.items():
-        if spec.kind == VarType.LOD_TENSOR_ARRAY:  # earlier entries may hold sequences, too
+        if spec.kind == VarType.LOD_TENSOR_ARRAY:  # earlier entries may differ from the new one
             level = op.block._var_recursive(name).lod_level
-            made[name] = spec.replace(lod_level=max(spec.lod_level, level))
+            entries = _either(known.get(name), spec)
+            made[name] = entries.replace(lod_level=max(spec.lod_level, level))
     if op.definition.shapes_by_run:
         return {name: spec.replace(shape=(-1,) * spec.rank) for name, spec in made.items()}
     if op.attrs.get("use_mkldnn"):  # kernels of its own, with 8 bits too: the rules above say which
@@ -171,6 +174,11 @@ def _outputs(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     except InvalidOp as error:
         raise op_error(op, str(error), known) from None
     return made
+
+
+def _is_array(block: Block, name: str) -> bool:
+    var = block._find_var_recursive(name)
+    return var is not None and var.type == VarType.LOD_TENSOR_ARRAY
 
 
 def _with_fed_types(error: EnforceNotMet, block: Block, fed: Mapping[str, Spec]) -> EnforceNotMet:
