@@ -96,15 +96,19 @@ def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
         return value.array if isinstance(value.place, CUDAPlace) else value.on_host()
     if isinstance(value, HeldRows):
         return value  # type: ignore[return-value]  # what an array is to those who split feeds
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         wrong = (
-            f"fed Variable {var.name!r} is a {type(value).__name__}; feed a numpy.ndarray or a "
+            f"fed Variable {var.name!r} is a list; feed a numpy.ndarray or a "
             "LoDTensor (lists would hold sequences, whose LoD is unknown)"
         )
         raise see(_NO_NUMBERS, RuntimeError(wrong))
     if isinstance(value, (bool, int, float, np.number)):
         return np.array([value], dtype=to_numpy(var.dtype))
-    array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
+    try:
+        array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
+    except ValueError as error:  # tuples whose parts differ in length
+        wrong = f"fed Variable {var.name!r} is a {type(value).__name__} and no array: {error}"
+        raise see(_NO_NUMBERS, TypeError(wrong)) from None
     if array.dtype.kind not in "biuf":
         wrong = f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}"
         raise see(_NO_NUMBERS, TypeError(wrong))

@@ -188,6 +188,15 @@ def test_keys_of_a_feed_are_names(block):
         single_feed(block, {block.var("x"): np.ones((4, 4), "float32")})
 
 
+def test_tuples_are_arrays(block):
+    """As in Paddle, which refuses lists alone."""
+    rows = tuple(np.full((3, 4), number, "float32")[number] for number in range(3))
+    fed = single_feed(block, {"x": rows}).values[0]
+    np.testing.assert_array_equal(fed["x"], np.array(rows))
+    with pytest.raises(TypeError, match="'x' is a tuple and no array"):
+        single_feed(block, {"x": (np.ones(4, "float32"), np.ones(3, "float32"))})
+
+
 def test_feed_of_one_device_is_one_dict(block):
     with pytest.raises(AssertionError, match=r"the feed is a tuple of 2, .* feed one dict"):
         single_feed(block, (np.ones((4, 4), "float32"), np.ones((4, 1), "int64")))
