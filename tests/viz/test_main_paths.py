@@ -327,16 +327,17 @@ def test_all_views_show_one_moment(straggler):
 def test_keys_play_step_and_put_it_away(straggler):
     page = straggler
     page.tab(tabs(page)[1])
+    wide = page.js(width := "return document.querySelector('.play-bar input').clientWidth")
     for key, time in (("]", "0"), ("]", "1.00 s"), ("]", "2.00 s"), ("[", "1.00 s")):
         page.press("body", key)
         page.wait(f"document.querySelector('{SAID}').textContent.startsWith('{time}')")
+    assert page.js(width) == wide  # or the slider would move under the pointer that drags it
     page.press("body", "}")
     assert page.js("return document.querySelector('.play-bar select').value") == "2"
     move_to(page, 0.99)
     page.type(" ")  # the tab was clicked and has the focus
     assert "Pause" in page.text(".play-bar .play") or page.text(SAID).startswith("10.0")
     page.wait(f"document.querySelector('{SAID}').textContent.startsWith('10.0')")
-    page.wait("document.querySelector('.play-bar .play').textContent.includes('Play')")
     page.press("body", "\ue00c")  # Escape
     assert page.text(SAID) == "step 1"
 

@@ -90,7 +90,8 @@ export class PlayBar {
     this.toggle.setAttribute("aria-label", `${label} step ${step}`);
     this.toggle.title = `${label} (space)`;
     this.speed.value = String(playhead.speed);
-    this.away.hidden = playhead.time === null;
+    // It keeps its place: or the slider would move under the pointer that drags it.
+    this.away.style.visibility = playhead.time === null ? "hidden" : "visible";
     const time = playhead.time ?? span[0];
     this.slider.value = String(Math.round((POINTS * (time - span[0])) / (span[1] - span[0] || 1)));
     this.said.textContent = playhead.time === null ? `step ${step}` : this.words(playhead.time);
