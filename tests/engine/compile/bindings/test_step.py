@@ -246,10 +246,12 @@ def test_interrupt_at_any_line_leaves_a_whole_step():
     steps = 0
     for position in itertools.count(1, 3):
         _, over = interrupted_step(run, feed, position)
-        if any((run.state()[name] != value).any() for name, value in twin.state().items()):
+        found, expected = run.state(), twin.state()
+        if any((found[name] != value).any() for name, value in expected.items()):
             twin.step(feed)
             steps += 1
-        assert_same(run.state(), twin.state())
+            expected = twin.state()
+        assert_same(found, expected)
         if over:
             break
     assert 0 < steps < position // 3
