@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # the same content: a fresh one does what is new. What makes code, and gives it its name, is no part
 # of its name: each version has its folder.
 KERNELS := dpexec/engine/kernels
-MAKERS := $(addprefix $(KERNELS)/,by_numba.py code_store.py compiling.py identity.py loading.py machine.py)
+MAKERS := $(addprefix $(KERNELS)/,by_numba.py compiling.py identity.py loading.py)
 SHARED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/dpexec-clones
 VERSION := $(shell cat $(MAKERS) | cksum | cut -d' ' -f1)
 export NUMBA_CACHE_DIR := $(or $(NUMBA_CACHE_DIR),$(SHARED)/$(VERSION))
