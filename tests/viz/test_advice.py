@@ -118,6 +118,7 @@ def test_a_task_that_waits_for_its_thread_beside_a_free_one_is_said_once():
     assert "device 1 waits 50% of the step until forward_backward_dev1 starts" in text
     assert "its thread has other work, the free one sleeps or has no processor" in text
     assert text.endswith("without that a step takes 50% less")
+    assert "threads had none for 30% of the time with work" in said(crowded(made, 0.3), "is ready")
 
 
 def test_devices_that_take_turns_on_fewer_processors_are_not_told_to_take_more_threads():

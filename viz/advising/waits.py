@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dpexec.viz.measured.contention import contention
+from dpexec.viz.measured.contention import CROWDED, MOST, contention
 from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
@@ -96,7 +96,10 @@ def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf, for_thread: bool) 
         )
     if wait.cause == "scheduler" and not _is_mostly(wait, what_if, _held):
         copied = copies_of(schedule).why(wait.task, wait.on_device)
-        why = copied or contention(schedule).why_late or "larger batches make this smaller"
+        crowded = contention(schedule)
+        why = copied or crowded.why_late or "larger batches make this smaller"
+        if for_thread and not copied and CROWDED <= crowded.share < MOST:
+            why = f"threads had none for {percent(crowded.share)} of the time with work"
         if for_thread and (crowd := _crowd(schedule)):
             why = f"its thread has other work, as {crowd}"
         elif for_thread:
