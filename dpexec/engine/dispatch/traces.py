@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.engine.compile.bindings.kernel_listings import add_kernels
 from dpexec.engine.compile.bindings.memory_use import stored
 from dpexec.engine.compile.bindings.notes import CodeNotes
+from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import available_cpus
 from dpexec.engine.core.version import __version__
 from dpexec.engine.graph.describe import describe
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["profile_of", "trace_of"]
 
 
+@no_cycles_sought()  # of a large net, the search took half of the time
 def trace_of(engine: Engine, recorder: Recorder) -> Trace:
     """The trace of an engine's recorded steps.
 
