@@ -25,7 +25,7 @@ from dpexec.engine.ir.signature import (
     GradOp,
     Kernel,
     Slot,
-    attribute_of,
+    attributes_of,
     default_grad_op,
     double_grad_op,
     inferred_specs,
@@ -115,8 +115,7 @@ class OpDef(OpFacts):
         return self._keywords(self.kernel_arguments - RUNTIME_ARGUMENTS, attrs)
 
     def _keywords(self, names: frozenset[str], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        found = {name: attribute_of(name) for name in sorted(names)}
-        return {name: attrs.get(attr, self.attrs.get(attr)) for name, attr in found.items()}
+        return {name: attrs.get(attr, self.attrs.get(attr)) for name, attr in attributes_of(names)}
 
     def infer_specs(
         self, inputs: Mapping[str, list[Spec]], attrs: Mapping[str, Any]
@@ -155,11 +154,12 @@ class OpDef(OpFacts):
         require(given, f"input {slot.name} is missing")  # offsets come when it is compiled
         require(slot.many or len(specs) <= 1, f"input {slot.name} takes one variable")
         for spec in specs:
-            require(
-                spec.kind != VarType.SELECTED_ROWS or slot.name in self.sparse,
-                f"input {slot.name} must be a LoDTensor, but it is a sparse gradient "
-                f"(SelectedRows), which {self.type} does not take",
-            )
+            if spec.kind == VarType.SELECTED_ROWS:
+                require(
+                    slot.name in self.sparse,
+                    f"input {slot.name} must be a LoDTensor, but it is a sparse gradient "
+                    f"(SelectedRows), which {self.type} does not take",
+                )
         if slot.name.endswith(LOD_SUFFIX) and not slot.many and specs and not specs[0].rank:
             owner = slot.name.removesuffix(LOD_SUFFIX)
             require(slot.optional, f"input {owner} holds no sequences, but they are needed here")

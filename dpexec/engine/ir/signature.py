@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ __all__ = [
     "Kernel",
     "Slot",
     "attribute_of",
+    "attributes_of",
     "default_grad_op",
     "double_grad_op",
     "inferred_specs",
@@ -103,8 +105,9 @@ def inferred_specs(made: Any, outputs: Sequence[Slot]) -> tuple[Any, ...]:
         slot.many or item is None or isinstance(item, Spec)
         for slot, item in zip(outputs, items, strict=True)
     )
-    names = ", ".join(slot.name for slot in outputs)
-    require(fits, f"infer must return a Spec for each output ({names}), but returned {made!r}")
+    if not fits:  # to describe values takes longer than to look at them
+        names = ", ".join(slot.name for slot in outputs)
+        require(False, f"infer must return a Spec for each output ({names}), but returned {made!r}")
     return items
 
 
@@ -222,6 +225,12 @@ def require_defaults(
 def attribute_of(parameter: str) -> str:
     """The attribute of a parameter; ``lambda_`` stands for ``lambda``, a Python keyword."""
     return parameter.rstrip("_")
+
+
+@functools.cache
+def attributes_of(parameters: frozenset[str]) -> list[tuple[str, str]]:
+    """Parameters, sorted, with the attribute of each: operators share a few such sets."""
+    return [(name, attribute_of(name)) for name in sorted(parameters)]
 
 
 def same_place(kernel: Kernel, other: Kernel) -> bool:
