@@ -41,3 +41,18 @@ def test_an_unusual_time_before_a_step_is_said():
     assert sentence in said(run(gap=6))
     assert "before a step it is" not in said(run())
     assert "before a step it is" not in said(run(gap=6), steps=[2, 6])  # they are not neighbours
+
+
+def test_many_slow_steps_are_counted_with_their_rhythm():
+    long = straggling(20, seconds=0.1)
+    events = []
+    for one in long.events:  # steps of a second; every fourth one takes 3 seconds
+        late = 2.0 * (one.step // 4)
+        slow = 2.0 * (one.step % 4 == 3)
+        start = one.start + late + slow * (one.start - one.step >= 0.6)
+        stop = one.stop + late + slow * (one.stop - one.step >= 0.6)
+        events.append(replace(one, start=start, stop=stop))
+    made = replace(long, events=tuple(sorted(events, key=lambda e: (e.start, -e.stop))))
+    sentence = "In all, 5 of 20 steps took more than 2 times as long as the typical one"
+    assert f"{sentence}, mostly one every 4 steps." in said(made)
+    assert "In all" not in said(made, steps=range(8))  # both of them are explained

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
 from dpexec.viz.advising.analysis import Analysis
+from dpexec.viz.advising.waits import MOSTLY
 from dpexec.viz.measured.contention import Contention
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.shares import StepTime, during
 from dpexec.viz.measured.step_parts import why_longer
-from dpexec.viz.pages.units import seconds_text
+from dpexec.viz.pages.units import counted, seconds_text
 
 _SLOW = 3
 _UNUSUAL = 2.0
@@ -37,6 +39,7 @@ def slow_steps(schedule: Schedule, found: Analysis, crowded: Contention) -> list
         usual = median(step.seconds for step in whole.counted)
     return [
         *_long_steps(schedule, whole, usual, crowded),
+        *_how_many(schedule, usual),
         *_prepared(schedule, found.steps, usual),
         *_long_gaps(found.steps, usual),
     ]
@@ -63,6 +66,21 @@ def _long_steps(
             f"{seconds_text(longer.seconds)} more than the typical one for {longer.name}"
             f"{where}{crowded.during(step)}."
         )
+
+
+def _how_many(schedule: Schedule, usual: float) -> Iterator[str]:
+    """How many counted steps were long, if they are more than those that are explained."""
+    slow = [step.number for step in schedule.counted if step.seconds > _UNUSUAL * usual]
+    if len(slow) <= _SLOW:
+        return
+    apart = Counter(after - before for before, after in pairwise(slow))
+    ((each, times),) = apart.most_common(1)
+    is_regular = each > 1 and times >= MOSTLY * (len(slow) - 1)
+    rhythm = f", mostly one every {each} steps" if is_regular else ""
+    yield (
+        f"In all, {len(slow)} of {counted(len(schedule.counted), 'step')} took more than "
+        f"{_UNUSUAL:g} times as long as the typical one{rhythm}."
+    )
 
 
 def _prepared(schedule: Schedule, steps: Sequence[StepTime], usual: float) -> Iterator[str]:
