@@ -182,6 +182,14 @@ def test_error_in_a_python_function_names_the_line():
         fluid.Executor(fluid.CPUPlace()).run(feed=fed(2, 3))
 
 
+@pytest.mark.parametrize("result", ["text", None, {"a": 1}, [np.array([None])]])
+def test_results_of_a_python_function_are_numbers(result):
+    """Paddle refuses them, too."""
+    function_of(fluid.data("x", [None, 3], "float32"), lambda x: result)
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"py_func(.|\n)*'made'(.|\n)*made by"):
+        fluid.Executor(fluid.CPUPlace()).run(feed=fed(2, 3))
+
+
 def test_unknown_python_function_is_explained():
     function_of(fluid.data("x", [None, 3], "float32"), np.tanh)
     program = fluid.default_main_program()

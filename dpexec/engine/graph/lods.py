@@ -227,7 +227,9 @@ def _fill(op: Operator, known: Known) -> None:
                 f"input {owner}({name}) holds no sequences: the data that it is computed from "
                 "must be fed as a LoDTensor with sequences"
             )
-            raise op_error(op, problem, {}, section="sequences-that-are-not-fed")
+            declared = op._variables(op.input_arg_names)
+            specs = {name: var.spec for name, var in declared.items()}
+            raise op_error(op, problem, specs, section="sequences-that-are-not-fed")
 
 
 def _follow(op: Operator, known: Known, rewritten: Collection[str]) -> None:

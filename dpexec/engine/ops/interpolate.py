@@ -213,6 +213,7 @@ def _declare(
     ) -> Any:
         made = _sizes(out_d, out_h, out_w, axes)
         new = _wanted(x, size, parts, factor, made, scale, data_layout)
+        require(min(new) > 0, f"the size of the output must be above 0, but it is {new}")
         old, dtype = size_of(x.shape, data_layout), x.dtype
         first = 1 if has_channels_last(data_layout) else 2
         if dtype.kind != "f" and method != "nearest":

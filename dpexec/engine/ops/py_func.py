@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from dpexec.engine.core.errors import EOFException, FunctionError
 from dpexec.engine.core.lod import NO_SEQUENCES, Lod, lod_name
 from dpexec.engine.core.tensors import LoDTensor
+from dpexec.engine.ir import roles
 from dpexec.engine.ir.opdef import GradContext, GradOp, op, require
 from dpexec.engine.ops._sequences import at_their_places
 
@@ -94,10 +96,27 @@ def py_func(
         len(results) == outputs or (not outputs and result is None),
         f"the Python function returned {len(results)} values, but it has {outputs} outputs",
     )
-    arrays = [item if item is None else xp.asarray(np.array(item)) for item in results]
+    arrays = [_array(xp, *pair) for pair in zip_longest(results, names.get("Out", ()))]
     wanted = names.get("Out@LOD", ())
     pairs = zip(names.get("Out", ()), results, strict=False)  # what runs next counts the arrays
     return arrays, [_offsets(item) for name, item in pairs if lod_name(name) in wanted]
+
+
+def _array(xp: Any, result: Any, name: str | None) -> Any:
+    """A result of the function as an array; a gradient may be None, and is 0 then."""
+    if result is None:
+        require(
+            name in (None, roles.EMPTY) or roles.GRAD_SUFFIX in str(name),
+            f"the Python function returned None, but output {name!r} needs a value",
+        )
+        return None
+    array = np.array(result)
+    require(
+        array.dtype.kind in "biuf",
+        f"the Python function returned {type(result).__name__} {result!r:.60} for output {name!r}, "
+        "which takes arrays of numbers",
+    )
+    return xp.asarray(array)
 
 
 def _explained(error: Exception) -> str:

@@ -172,6 +172,19 @@ def test_integers_are_in_the_range_of_their_type(dtype):
         layers.fill_constant([1], dtype, 1e20)
 
 
+@pytest.mark.parametrize("resize", [layers.resize_nearest, layers.resize_bilinear])
+@pytest.mark.parametrize("wanted", [{"out_shape": [0, 3]}, {"out_shape": [-2, 3]}, {"scale": 0.1}])
+def test_images_are_resized_to_sizes_above_0(resize, wanted):
+    x = fluid.data("x", [None, 1, None, None])
+    ((argument, numbers),) = wanted.items()
+    dtype = "int32" if argument == "out_shape" else "float32"
+    fed = fluid.data("wanted", list(np.shape(numbers)) or [1], dtype)
+    size = {argument: layers.assign(fed)}
+    feed = {"x": np.ones((1, 1, 3, 3), "float32"), "wanted": np.atleast_1d(numbers).astype(dtype)}
+    with pytest.raises(EnforceNotMet, match=r"interp(.|\n)* above 0, but it is \["):
+        run(resize(x, **size), feed)
+
+
 def table(rows, places):
     """A program that reads a table, the table, and a function that gives it ids."""
     block = fluid.default_main_program().global_block()
