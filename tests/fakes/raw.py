@@ -26,6 +26,7 @@ __all__ = ["COMPILER", "RawKernel"]
 
 COMPILER = shutil.which("g++")
 _one_block = threading.Lock()  # what its threads share is there once
+_one_compiler = threading.Lock()  # replicas need the same kernels at the same time
 _MEETING = 4
 """Threads of a block that wait for each other: a power of two, as kernels join what they have."""
 
@@ -77,8 +78,13 @@ def _compile(folder, *options):
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
 
 
-@functools.cache
 def _library(source):
+    with _one_compiler:
+        return _compiled(source)
+
+
+@functools.cache
+def _compiled(source):
     with tempfile.TemporaryDirectory(dir=_folder()) as folder:
         kernel = Path(folder, "kernel.cpp")
         kernel.write_text('#include "../shim.h"\n' + source)
