@@ -60,8 +60,10 @@ class Forecaster:
         self.subject, self.trace = subject, trace
         self.schedule = Schedule(trace)
         assert self.schedule.facts is not None  # an engine's trace has its graph
-        self._nodes = _labels_of(self.schedule.facts)
-        self._ran = self._modified(Setting())
+        graph, self._ran = self._compiled(Setting())
+        known = {label(node) for node in graph.ops}  # runs also know offsets that operators write
+        labels = _labels_of(self.schedule.facts)
+        self._nodes = {node: text for node, text in labels.items() if text in known}
 
     def of(self, setting: Setting) -> Forecast | None:
         """Return the forecast for a setting; None if it changes nothing."""
@@ -105,9 +107,6 @@ class Forecaster:
             return _UNKNOWN
         replays = what_if(self.schedule)
         return Forecast(replays.saved(lambda replay: _without(replay, gone)), "at most")
-
-    def _modified(self, setting: Setting) -> set[str]:
-        return self._compiled(setting)[1]
 
     def _compiled(self, setting: Setting) -> tuple[SSAGraph, set[str]]:
         graph, records = self.subject.compiled(setting)
