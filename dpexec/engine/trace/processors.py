@@ -133,7 +133,9 @@ def _within(
     rows = [row for row in list(samples) if start <= row[0] * _NANO <= stop]
     if len(rows) < 2 or rows[0][1:] == rows[-1][1:]:  # nothing was counted
         return []
-    return [[round(number * _NANO, 6) for number in row] for row in rows]
+    # A time that is rounded may be outside.
+    found = [[round(number * _NANO, 6) for number in row] for row in rows]
+    return [[min(max(now, start), stop), *sums] for now, *sums in found]
 
 
 samples = Samples()

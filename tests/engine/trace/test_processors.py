@@ -63,6 +63,11 @@ def test_samples_of_workers_add_up_and_a_new_process_begins_at_zero():
     samples.add(3_000_000_000, {"a": (2_000_000_000, 7_000_000_000), "b": (0, 0)})  # killed
     samples.add(4_000_000_000, {"b": (0, 500_000_000)})
     assert samples.between(0.0, 5.0) == [[1, 0, 0], [2, 1, 3], [3, 2, 3], [4, 2, 3.5]]
+    samples = WorkerSamples()
+    for now, sums in ((1_000_000_400, (0, 0)), (1_999_999_600, (1_000_000_000, 0))):
+        samples.add(now, {"a": sums})
+    first, last = samples.between(1.0000003, 1.9999997)  # both are rounded to what is outside
+    assert (first[0], last[0]) == (1.0000003, 1.9999997)
     samples = WorkerSamples()  # not Linux
     for second in (1, 2):
         samples.add(second * 1_000_000_000, {"a": (0, 0)})
