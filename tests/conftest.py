@@ -110,6 +110,7 @@ IN_REAL_TIME = [
     "test_benchmarks.py",
     "test_notebooks.py",
     "viz/test_browser.py",
+    "viz/test_causes.py",
     "viz/test_main_paths.py",
     "viz/test_other_processes.py",
     "viz/test_tune.py",
