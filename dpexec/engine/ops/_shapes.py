@@ -81,6 +81,13 @@ def integers(attribute: Sequence[int], variable: Any, parts: Sequence[Any]) -> t
     return tuple(int(number) for number in numbers)
 
 
+def wanted_shape(attribute: Sequence[int], variable: Any, parts: Sequence[Any]) -> tuple[int, ...]:
+    """The shape that an attribute or variables hold."""
+    made = integers(attribute, variable, parts)
+    require(min(made, default=0) >= 0, f"a shape has no sizes below 0, but it is {list(made)}")
+    return made
+
+
 def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
     """Repeat the results of a reduction over ``axes`` for every element that was reduced.
 

@@ -12,7 +12,7 @@ from dpexec.engine.core.lod import Lod
 from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ops._rows import unnumbered
 from dpexec.engine.ops._sequences import sequence_count
-from dpexec.engine.ops._shapes import batch_size_like, infer_shape_attribute, integers, product
+from dpexec.engine.ops._shapes import batch_size_like, infer_shape_attribute, product, wanted_shape
 
 Shape = Sequence[int]
 
@@ -98,7 +98,7 @@ def fill_constant(
     SelectedRows, the tensor is its values; it has no row numbers. Source: Paddle op
     ``fill_constant``.
     """
-    dims = integers(shape, tensor, parts)
+    dims = wanted_shape(shape, tensor, parts)
     kind = to_numpy(dtype)
     if value_tensor is not None:
         made = xp.broadcast_to(value_tensor.reshape(()).astype(kind), dims).copy()

@@ -18,9 +18,9 @@ from dpexec.engine.ops._rows import unnumbered
 from dpexec.engine.ops._shapes import (
     batch_size_like,
     infer_shape_attribute,
-    integers,
     product,
     require_float,
+    wanted_shape,
 )
 
 Shape = Sequence[int]
@@ -142,7 +142,7 @@ def uniform_random(
     the output is SelectedRows, the numbers are its values; it has no row numbers. With a ``seed``
     the numbers are those of the real Paddle. Source: Paddle op ``uniform_random``.
     """
-    dims = integers(shape, tensor, parts)
+    dims = wanted_shape(shape, tensor, parts)
     kind = to_numpy(dtype)
     values = _distributions.uniform(seed or rng.integer(), product(dims), min, max, kind)
     values = _with_diagonal(values, diag_num, diag_step, diag_val)
@@ -184,7 +184,7 @@ def gaussian_random(
     With a ``seed`` the numbers are those of the real Paddle. Source: Paddle op
     ``gaussian_random``.
     """
-    dims = integers(shape, tensor, parts)
+    dims = wanted_shape(shape, tensor, parts)
     kind = to_numpy(dtype)
     values = _distributions.normal(seed or rng.integer(), product(dims), mean, std, kind)
     return xp.asarray(values.astype(kind, copy=False).reshape(dims))

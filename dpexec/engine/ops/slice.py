@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.ir.opdef import Sample, Spec, op
+from dpexec.engine.ir.opdef import Sample, Spec, op, require
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ops._sections import (
     Ints,
@@ -139,6 +139,10 @@ def slice(
     """
     starts, ends = integers(starts, start, start_list), integers(ends, end, end_list)
     out = x[sections_of(x.shape, axes, starts, ends, [1] * len(axes), decrease_axis)]
+    require(
+        out.size or not x.size,
+        f"nothing is left of Input between starts {list(starts)} and ends {list(ends)}",
+    )
     return out.reshape(kept(out.shape, decrease_axis))
 
 

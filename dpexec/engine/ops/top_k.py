@@ -51,7 +51,8 @@ def top_k(xp: Any, x: Any, wanted: Any, *, k: int = 1) -> Any:
 
     Source: Paddle op ``top_k``.
     """
-    count = integer(k, wanted)
+    count, columns = integer(k, wanted), x.shape[-1]
+    require(0 <= count <= columns, f"K is {count}, but X has rows of {columns}")
     if count == 1:
         indices = xp.argmax(x, axis=-1)[..., None]
     else:

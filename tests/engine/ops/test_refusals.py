@@ -185,6 +185,22 @@ def test_images_are_resized_to_sizes_above_0(resize, wanted):
         run(resize(x, **size), feed)
 
 
+@pytest.mark.parametrize(
+    ("made", "number", "problem"),
+    [
+        (lambda x, n: layers.slice(x, [0], [n], [9]), 4, r"slice(.|\n)*nothing is left of Input"),
+        (lambda x, n: layers.topk(x, n)[0], 5, r"top_k(.|\n)*K is 5, but X has rows of 3"),
+        (lambda x, n: layers.uniform_random([n, 2]), -1, r"no sizes below 0, but it is \[-1, 2\]"),
+        (lambda x, n: layers.fill_constant([n], "int64", 1), -3, r"no sizes below 0.* \[-3\]"),
+    ],
+)
+def test_numbers_that_variables_hold_are_checked(made, number, problem):
+    out = made(fluid.data("x", [None, 3]), fluid.data("n", [1], "int32"))
+    feed = {"x": np.ones((2, 3), "float32"), "n": np.array([number], "int32")}
+    with pytest.raises(EnforceNotMet, match=problem):
+        run(out, feed)
+
+
 def table(rows, places):
     """A program that reads a table, the table, and a function that gives it ids."""
     block = fluid.default_main_program().global_block()
