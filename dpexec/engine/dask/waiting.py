@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,15 +20,13 @@ from distributed.scheduler import NoValidWorkerError
 
 from dpexec.engine.core.errors import ClusterError, SchedulerLostError, WorkerLostError
 from dpexec.engine.dask.calling import call, looked_at
-from dpexec.engine.dask.hearing import hear_again
 from dpexec.engine.dask.pauses import Pauses
-from dpexec.engine.dask.reach import refusal
 from dpexec.engine.dask.reachability import Homes, Reachability, check_free, named
+from dpexec.engine.dask.worker_calls import WorkerCalls
 
 __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
 
 _LOOK = 0.25  # seconds between looks at who is still there
-_LEFT = "has left the cluster"
 _PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
 _FORKED = "the Client is of the process that this one was forked from: make another one here"
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
@@ -51,8 +49,8 @@ class Contact:
 
     def __init__(self, client: Any, limit: float) -> None:
         self._client, self.limit = client, limit
-        self.reachability, self._pauses = Reachability(self._reach, limit), Pauses(limit)
-        self._scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
+        self._calls = WorkerCalls(client, limit)
+        self.reachability, self._pauses = Reachability(self._calls.reach, limit), Pauses(limit)
         self._process = os.getpid()
         if self._is_closed():
             raise self._client_closed()
@@ -112,7 +110,7 @@ class Contact:
         Returns:
             The answers by address, and the problems of workers that gave none.
         """
-        answers, lost = self._sync(self._reach, function, args, homes, what)
+        answers, lost = self._sync(self._calls.reach, function, args, homes, what)
         return answers, lost
 
     def missing(self, homes: Homes, what: str) -> dict[str, str]:
@@ -203,121 +201,22 @@ class Contact:
         Raises:
             SchedulerLostError: it does not answer.
         """
-        return sorted(self._sync(self._present, "to say who is there"))
+        return sorted(self._sync(self._calls.present, "to say who is there"))
 
     def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine on the event loop of the client."""
         check_free(self.client)
         try:
             return call(self.client, function, *args)
-        except RuntimeError as error:
+        except (RuntimeError, SchedulerLostError) as error:
             if self._is_closed():
                 raise self._client_closed() from error  # meanwhile
             raise
 
     # ---- on the event loop of the client
 
-    async def _reach(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        homes: Homes,
-        what: str,
-        limit: float | None = None,
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        there = await self._present(what)  # dask would try for long to reach who has left
-        lost = {address: _LEFT for address in homes if address not in there}
-        calls = {
-            address: asyncio.ensure_future(self._call(address, function, args, what))
-            for address in homes
-            if address in there
-        }
-        try:
-            lost |= await self._wait(calls, what, limit or self.limit)
-        finally:
-            for call in calls.values():
-                call.cancel()
-        answers: dict[str, Any] = {}
-        for address, call in calls.items():
-            if address in lost:
-                continue
-            if isinstance(answer := call.result(), OSError):
-                lost[address] = f"cannot be reached ({answer})"
-            elif isinstance(answer, Exception):
-                raise answer
-            else:
-                answers[address] = answer
-        return answers, lost
-
-    async def _call(
-        self, address: str, function: Callable[..., Any], args: Sequence[Any], what: str
-    ) -> Any:
-        """The answer of a worker, or its error: others are asked nevertheless."""
-        try:
-            answers = await self.client.run(
-                function, *args, workers=[address], on_error="return", asynchronous=True
-            )
-        except OSError as error:
-            return self._scheduler_lost(f"cannot be reached ({error})", what)
-        return answers[address]
-
-    async def _wait(
-        self, calls: Mapping[str, asyncio.Future[Any]], what: str, limit: float
-    ) -> dict[str, str]:
-        """Wait for calls, up to the limit; returns the problems of those that did not end."""
-        loop = asyncio.get_running_loop()
-        deadline, waiting = loop.time() + limit, dict(calls)
-        lost: dict[str, str] = {}
-        while waiting:
-            left = max(deadline - loop.time(), 0.0)
-            await asyncio.wait(waiting.values(), timeout=min(_LOOK, left))
-            waiting = {address: call for address, call in waiting.items() if not call.done()}
-            there = await self._present(what) if waiting else ()
-            for address in [a for a in waiting if a not in there or not left]:
-                silent = f"did not answer for {limit:g} s"
-                lost[address] = silent if address in there else _LEFT
-                del waiting[address]
-        return lost
-
-    async def _present(self, what: str) -> Iterable[str]:
-        """The workers that the scheduler knows."""
-        found: Mapping[str, int] = await self._told(self.client.nthreads(asynchronous=True), what)
-        hear_again(self._client)
-        return found
-
     async def _holders(self, futures: Sequence[Any]) -> Any:
-        return await self._told(self.client.who_has(futures), "to say who holds fed rows")
-
-    async def _told(self, asking: Awaitable[Any], what: str) -> Any:
-        """What the scheduler answers.
-
-        Raises:
-            SchedulerLostError: it does not within the limit, or has ended.
-        """
-        answer = asyncio.ensure_future(asking)
-        try:
-            async with asyncio.timeout(self.limit):
-                while not answer.done():
-                    await asyncio.wait([answer], timeout=_LOOK)
-                    if not answer.done():
-                        await self._look_for_scheduler(what)
-                return await answer
-        except TimeoutError as error:
-            raise self._scheduler_lost(f"did not answer for {self.limit:g} s", what) from error
-        except OSError as error:
-            raise self._scheduler_lost(f"cannot be reached ({error})", what) from error
-        finally:
-            answer.cancel()
-            answer.add_done_callback(looked_at)
-
-    async def _look_for_scheduler(self, what: str) -> None:
-        """Make sure that the scheduler's address is listened to: dask would try again for long.
-
-        Raises:
-            SchedulerLostError: nothing listens, so its process has ended.
-        """
-        if why := await refusal(self._scheduler):
-            raise self._scheduler_lost(f"has ended ({why})", what)
+        return await self._calls.told(self.client.who_has(futures), "to say who holds fed rows")
 
     async def _gather(
         self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str]
@@ -377,9 +276,9 @@ class Contact:
             raise self._worker_lost(lost, homes, what)
 
     async def _missing(self, homes: Homes, what: str) -> dict[str, str]:
-        _, lost = await self._reach(_PING, (), homes, what)
+        _, lost = await self._calls.reach(_PING, (), homes, what)
         if self._pauses.is_due():
-            await self._told(self._pauses.ask(self.client), what)
+            await self._calls.told(self._pauses.ask(self.client), what)
         return self._pauses.too_long(homes) | lost
 
     # ---- errors
@@ -388,12 +287,10 @@ class Contact:
         parts = [f"{named(address, homes)} {why}" for address, why in lost.items()]
         return WorkerLostError(f"{', '.join(parts)}, awaited {what}", lost)
 
-    def _scheduler_lost(self, why: str, what: str) -> SchedulerLostError:
-        return SchedulerLostError(f"the scheduler {self._scheduler} {why}, awaited {what}")
-
     def _client_closed(self) -> SchedulerLostError:
         return SchedulerLostError(
-            f"the Client of {self._scheduler} is closed, by the program or because the scheduler "
-            "is gone: what was trained there and not read since is lost. Go on from a checkpoint, "
-            "with a new CompiledProgram; Executor.close() before the client's close loses nothing"
+            f"the Client of {self._calls.scheduler} is closed, by the program or because the "
+            "scheduler is gone: what was trained there and not read since is lost. Go on from a "
+            "checkpoint, with a new CompiledProgram; Executor.close() before the client's close "
+            "loses nothing"
         )
