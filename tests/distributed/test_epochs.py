@@ -3,6 +3,7 @@
 import _thread
 import asyncio
 import threading
+import time
 
 import dask
 import dask.array as da
@@ -37,8 +38,9 @@ def frame(partitions=5):
     return dd.from_pandas(FRAME, npartitions=partitions)
 
 
-def compiled_for(net, scheduler="threads", collectives="tasks", devices=2):
-    build, execution = strategies(scheduler=scheduler, collectives=collectives)
+def compiled_for(net, scheduler="threads", collectives="tasks", devices=2, limit=60):
+    how = {"scheduler": scheduler, "collectives": collectives, "collective_timeout": limit}
+    build, execution = strategies(**how)
     return fluid.CompiledProgram(net.main).with_data_parallel(
         net.loss.name, build, execution, places=fluid.cpu_places(devices)
     )
@@ -57,12 +59,12 @@ def looped(steps):
     return persistables(net.main, scope)
 
 
-def train(collection, scheduler="threads", collectives="tasks", devices=2, **options):
+def train(collection, scheduler="threads", collectives="tasks", devices=2, limit=60, **options):
     """The parameters after some epochs."""
     net, scope = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), fluid.Scope()
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(net.startup, scope=scope)
-    compiled = compiled_for(net, scheduler, collectives, devices)
+    compiled = compiled_for(net, scheduler, collectives, devices, limit)
     exe.train_from_dask(compiled, collection, batch_size=BATCH, scope=scope, **options)
     state = persistables(net.main, scope)
     exe.close()
@@ -117,6 +119,25 @@ def test_a_worker_is_killed_in_the_middle(mortals, expected, collectives):
     die(mortals, address, where, calls=12)
     assert_equal(train(frame(), mortals.client, collectives, epochs=2), expected(epochs=2))
     assert address not in mortals.client.nthreads()
+
+
+@both_ways
+def test_a_silent_worker_is_waited_for_once(mortals, expected, monkeypatch, collectives):
+    """It holds partitions, and dask would give it others; dask itself gives it up after minutes."""
+    run, took, silent = ProgramSteps.run, [], mortals.addresses()[0]
+
+    def stop_and_run(steps, batches, names):
+        if len(took) == 1:
+            mortals.stop(silent)
+        began = time.monotonic()
+        results = run(steps, batches, names)
+        took.append(time.monotonic() - began)
+        return results
+
+    monkeypatch.setattr(ProgramSteps, "run", stop_and_run)
+    state = train(frame(), mortals.client, collectives, limit=2, epochs=3)
+    assert_equal(state, expected(epochs=3))
+    assert sum(seconds > 2 for seconds in took) == 1
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ __all__ = [
     "check_columns",
     "computed",
     "computed_with",
+    "holds_futures",
     "is_array",
     "is_bag",
     "is_frame",
@@ -110,6 +111,15 @@ def is_future(value: Any) -> bool:
     """Whether a value is a future of a Dask client."""
     distributed = sys.modules.get("distributed")  # who has one has imported it
     return distributed is not None and isinstance(value, distributed.Future)
+
+
+def holds_futures(value: Any) -> bool:
+    """Whether data of a Dask collection lies on workers, as that of a persisted one.
+
+    Dask's optimizations forget the futures of arrays and bags: only the names of tasks are left.
+    """
+    distributed = sys.modules.get("distributed")  # who has a future has imported it
+    return distributed is not None and bool(distributed.client.futures_of(value))
 
 
 def computed_with(

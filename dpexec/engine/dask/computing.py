@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dask._task_spec import Alias, convert_legacy_graph, fuse_linear_task_spec
+from dask._task_spec import Alias, GraphNode, convert_legacy_graph, fuse_linear_task_spec
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
-from distributed import CancelledError
+from distributed import CancelledError, Future
 from distributed.client import futures_of
 
 from dpexec.engine.core.errors import ClusterError, WorkerLostError
-from dpexec.engine.dask.blocks import brought, computed_with
+from dpexec.engine.dask.blocks import brought, computed_with, is_frame
 from dpexec.engine.dask.fitness import fitting
 from dpexec.engine.dask.plugins import introduce
 from dpexec.engine.dask.reach import awaited, let_go
@@ -57,6 +58,8 @@ class Computing:
         parts: the blocks of each collection.
         steps: functions applied to a block one after another. The result of the last one but one is
             the block of the feed; the client gets the result of the last one.
+        anew: whether to give all tasks new names. Dask takes a task of a known name for done if a
+            worker holds its result, also if that worker is silent.
     """
 
     def __init__(
@@ -64,8 +67,10 @@ class Computing:
         contact: Contact,
         parts: Sequence[Sequence[Any]],
         steps: Sequence[Callable[[Any], Any]],
+        anew: bool = False,
     ) -> None:
         self._contact, self._parts, self._steps = contact, parts, steps
+        self._anew = anew
         self._workers: list[str] = []
         self._others = 0  # workers that have no dpexec
         self._silent: dict[str, str] = {}
@@ -84,6 +89,7 @@ class Computing:
             Exception: what computing them raised.
         """
         self._contact.workers()  # whether the scheduler is there
+        self._silent = dict.fromkeys(self._contact.silent(), "does not answer")
         introduce(self._contact.client, self._contact.limit)
         in_vain = forgotten = 0
         while True:
@@ -143,8 +149,9 @@ class Computing:
         for future in self._made:
             future.release()
         homes: Mapping[str, Sequence[int]] = dict.fromkeys(self._answering(), ())
-        reachable = set(self._contact.reachability.among(homes))
-        self._contact.reach(let_go, keys, reachable, _OVER, homes=homes, what=_WHAT)
+        apart = set(self._contact.reachability.among(homes))
+        apart.update(frozenset(pair) for pair in itertools.product(homes, self._silent))
+        self._contact.reach(let_go, keys, apart, _OVER, homes=homes, what=_WHAT)
 
     def _known(self) -> tuple[Collection[Any], ...]:
         """What places depend on."""
@@ -162,7 +169,8 @@ class Computing:
             if copies := self._brought.get(workers):
                 limit = self._contact.limit
                 client.scatter(copies, workers=list(workers), direct=False, timeout=limit)
-            made = [client.compute(_without_between([blocks[i] for i in chosen]), **where)]
+            sent = _without_between([blocks[i] for i in chosen], self._anew)
+            made = [client.compute(sent, **where)]
             for step in self._steps:
                 made.append(client.map(step, made[-1], pure=not workers, **where))
             self._made += [future for futures in made for future in futures]
@@ -178,24 +186,42 @@ class Computing:
         apart = self._contact.reachability.among(self._workers)
         if not (self._silent or self._others or apart):
             return everywhere
-        needed = [_futures_of(block) for block in blocks]
-        held = self._contact.holders([future for futures in needed for future in futures])
-        if common := self._fit([held.get(f.key, ()) for futures in needed for f in futures]):
+        needed = [_data_of(block) for block in blocks]
+        held = self._contact.holders([key for keys in needed for key in keys])
+        self._say_who_is_awaited(held)
+        if common := self._fit([held.get(key, ()) for keys in needed for key in keys]):
             return {common: range(len(blocks))}
         found: dict[tuple[str, ...], list[int]] = {}
-        for index, futures in enumerate(needed):
-            holders = [held.get(future.key, ()) for future in futures]
-            workers = self._fit(holders) or self._bring(futures, holders)
+        for index, keys in enumerate(needed):
+            holders = [held.get(key, ()) for key in keys]
+            workers = self._fit(holders) or self._bring(keys, holders)
             found.setdefault(workers, []).append(index)
         return found
+
+    def _say_who_is_awaited(self, held: Mapping[Any, Sequence[str]]) -> None:
+        """Warn of silent workers that alone hold what a feed is made of, such as persisted data.
+
+        Dask makes that again when it has given them up, and only dask knows how.
+        """
+        for worker in {found[0]: None for found in held.values() if self._is_silent(found)}:
+            _logger.warning(
+                "worker %s does not answer, and it alone holds what a feed is made of: waiting "
+                "until it answers, or dask gives it up (distributed.scheduler.worker-ttl)",
+                worker,
+            )
+
+    def _is_silent(self, holders: Sequence[str]) -> bool:
+        """Whether data is held, by silent workers only."""
+        return bool(holders) and self._silent.keys() >= set(holders)
 
     def _fit(self, holders: Iterable[Sequence[str]]) -> tuple[str, ...]:
         """Workers that reach each other and some holder of everything; those that hold most first.
 
         Args:
-            holders: for each datum that is needed its workers; none if it is not computed yet.
+            holders: for each datum that is needed its workers; none if it is not computed yet. It
+                is awaited from whoever comes to have it, as is what silent workers hold.
         """
-        wanted = [found for found in holders if found]
+        wanted = [found for found in holders if found and not self._is_silent(found)]
         fit = [w for w in self._answering() if all(self._reaches(w, some) for some in wanted)]
         fit.sort(key=lambda worker: -sum(worker in found for found in wanted))
         chosen: list[str] = []
@@ -211,28 +237,29 @@ class Computing:
         between, silent = self._contact.reachability.between, self._silent
         return any(between(worker, holder) and holder not in silent for holder in holders)
 
-    def _bring(self, futures: Sequence[Any], holders: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    def _bring(self, keys: Sequence[Any], holders: Sequence[Sequence[str]]) -> tuple[str, ...]:
         """A worker that reaches most of the data; the client brings the rest there.
 
         Raises:
-            WorkerLostError: no worker that answers holds it.
+            WorkerLostError: no worker answers.
         """
         missing = {
             worker: [
-                (future, found)
-                for future, found in zip(futures, holders, strict=True)
-                if found and not self._reaches(worker, found)
+                (key, found)
+                for key, found in zip(keys, holders, strict=True)
+                if found and not (self._reaches(worker, found) or self._is_silent(found))
             ]
             for worker in self._answering()
         }
         if not missing:
             raise WorkerLostError(f"no worker answers, awaited {_WHAT}", self._silent)
         worker = min(missing, key=lambda worker: len(missing[worker]))
-        for future, found in missing[worker]:
-            home = next((holder for holder in found if holder not in self._silent), found[0])
+        for key, found in missing[worker]:
+            home = next(holder for holder in found if holder not in self._silent)
             _logger.warning("what %s holds for a feed goes through the client to %s", home, worker)
             copies = self._brought.setdefault((worker,), {})
-            copies[future.key] = brought(self._contact, home, _WHAT, _same, future)
+            future: Any = Future(key, client=self._contact.client)
+            copies[key] = brought(self._contact, home, _WHAT, _same, future)
         return (worker,)
 
     # ---- waiting
@@ -242,8 +269,10 @@ class Computing:
         pause = self._contact.reachability.pause
         look = time.monotonic() + pause
         while not self._ended(ends):
-            if time.monotonic() > look:
-                if why := self._in_vain():
+            homes: Mapping[str, Sequence[int]] = dict.fromkeys(self._contact.workers(), ())
+            lost = self._contact.missing(homes, _WHAT)
+            if time.monotonic() > look or lost.keys() - self._silent.keys():
+                if why := self._in_vain(homes, lost):
                     return why
                 look = time.monotonic() + pause
         return ""
@@ -252,11 +281,17 @@ class Computing:
         """Whether all tasks have ended, or one has failed."""
         return self._contact.ended(ends, _LOOK) or any(end.status == "error" for end in ends)
 
-    def _in_vain(self) -> str:
-        """Which workers wait for others that they do not reach, are silent, or have left."""
-        homes: Mapping[str, Sequence[int]] = dict.fromkeys(self._contact.workers(), ())
-        self._contact.check(homes, _WHAT)
-        told, lost = self._contact.reach(awaited, homes=homes, what=_WHAT)
+    def _in_vain(self, homes: Mapping[str, Sequence[int]], lost: Mapping[str, str]) -> str:
+        """Which workers wait for others that they do not reach, are silent, or have left.
+
+        Args:
+            homes: all workers.
+            lost: what is known to be wrong with some.
+        """
+        there = {worker: () for worker in homes if worker not in lost}
+        lost = {**lost, **self._contact.check(there, _WHAT)}
+        told, others = self._contact.reach(awaited, homes=there, what=_WHAT)
+        lost = {**lost, **others}
         apart = self._contact.reachability.among(homes)
         cut = {
             apart[frozenset((worker, holder))]: None
@@ -272,30 +307,49 @@ class Computing:
         return "; ".join([*cut, *wrong, *(f"worker {worker} has left" for worker in gone)])
 
     def _homes_of(self, ends: Sequence[Any]) -> Mapping[str, Sequence[int]]:
-        found = self._contact.holders(ends).values()
+        found = self._contact.holders([end.key for end in ends]).values()
         return dict.fromkeys([worker for holders in found for worker in holders], ())
 
 
-def _without_between(blocks: Sequence[Any]) -> Sequence[Any]:
+def _without_between(blocks: Sequence[Any], anew: bool) -> Sequence[Any]:
     """The same blocks with a task for what only one other needs, as long as that is all it needs.
 
     So nothing in between is kept, and measured: dask asks every column of a dataframe for its
     size. Nor does the graph of all blocks travel with some of them.
+
+    Args:
+        blocks: the blocks.
+        anew: see :class:`Computing`.
     """
+    if anew:
+        blocks = [one for b in blocks for one in (b.to_delayed() if is_frame(b) else [b])]
     if not all(isinstance(block, Delayed) for block in blocks):
         return blocks
     known = dict(HighLevelGraph.merge(*(block.__dask_graph__() for block in blocks)))
     keys = [block.key for block in blocks if block.key in known]
     needed, _ = cull(known, keys)
-    tasks = fuse_linear_task_spec(convert_legacy_graph(needed), keys)
+    plain, names = convert_legacy_graph(needed), dict[Any, Any]()
+    if anew:
+        names = _new_names(plain)
+        plain = {names[key]: task.substitute(names, names[key]) for key, task in plain.items()}
+    tasks = fuse_linear_task_spec(plain, [names.get(key, key) for key in keys])
     found = []
     for block in blocks:
-        end = tasks.get(block.key)
+        end = tasks.get(names.get(block.key, block.key))
         if end is None:  # the scheduler has it: graphs hold a future of it, or nothing
             found.append(block)
         else:
             found.append(Delayed(end.target if isinstance(end, Alias) else end.key, tasks))
     return found
+
+
+def _new_names(keys: Iterable[Any]) -> dict[Any, Any]:
+    """Names that no task has had, by the keys that have the same places among each other."""
+    token = secrets.token_hex(8)
+    return {
+        key: (f"{key[0]}-{token}", *key[1:]) if isinstance(key, tuple) else f"{key}-{token}"
+        for key in keys
+    }
 
 
 def _gave_up(error: BaseException) -> bool:
@@ -307,9 +361,25 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _data_of(block: Any) -> list[Any]:
+    """The keys of what a block is made of, and that its graph does not make."""
+    graph = _graph_of(block)
+    made = {key for key, task in graph.items() if not isinstance(task, Future)}
+    needed = {future.key: None for future in _futures_of(block)}
+    for task in graph.values():  # in lists of Delayed, dask leaves only the keys of futures
+        if isinstance(task, GraphNode):
+            needed.update(dict.fromkeys(task.dependencies))
+    return [key for key in needed if key not in made]
+
+
 def _futures_of(block: Any) -> list[Any]:
     """Futures in the graph of a block: data that is on workers, or will be."""
+    return list(futures_of(_graph_of(block)))
+
+
+def _graph_of(block: Any) -> dict[Any, Any]:
+    """The tasks of a block by key; also those of its neighbours, in graphs of dataframes."""
     graph = block.__dask_graph__()
     if isinstance(graph, HighLevelGraph):  # of the whole collection
         graph = graph.cull(set(flatten(block.__dask_keys__())))
-    return list(futures_of(dict(graph)))
+    return dict(graph)

@@ -20,7 +20,7 @@ from dpexec.engine.core.errors import WorkerLostError
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.dask.annotations import of_ours
 from dpexec.engine.dask.blocks import brought
-from dpexec.engine.dask.held import HeldBlocks, HeldRows
+from dpexec.engine.dask.held import Block, HeldBlocks, HeldRows
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.reachability import Homes
@@ -194,15 +194,33 @@ def fed_to(
                 held.on_way[until, worker] = ways
     needed = {piece.block: None for each, _, _ in new for piece in each.pieces}
     try:
-        for block in needed:
-            block.restore()
-        homes = contact.holders([block.future for block in needed]) if new else {}
+        homes = _restored(contact, needed)
         for each, worker, ways in new:
             each.deliver(contact, worker, homes, stay)
             ways.update((rows, (each, number)) for number, rows in enumerate(each.ranges))
     except CancelledError as error:
         raise WorkerLostError(f"dask gave up rows that are fed ({error})", {}) from error
     return [_fed(values, found, worker) for worker, values in feeds]
+
+
+def _restored(contact: Contact, blocks: Collection[Block]) -> dict[Any, list[str]]:
+    """The workers that hold some blocks, by key; lost blocks are computed again."""
+    if not blocks:
+        return {}
+    silent = contact.silent()
+
+    def holders() -> dict[Any, list[str]]:
+        for block in blocks:
+            block.restore()
+        found = contact.holders([block.future.key for block in blocks])
+        return {key: [w for w in some if w not in silent] for key, some in found.items()}
+
+    found = holders()
+    if unheard := [block for block in blocks if silent and not found.get(block.future.key)]:
+        for block in unheard:  # dask waits for silent workers for minutes
+            block.renew(block.future)
+        found = holders()
+    return found
 
 
 def _fed(
@@ -276,7 +294,7 @@ def arrive(contact: Contact, blocks: Sequence[Any], holders: Collection[str], ho
     pause = contact.reachability.pause
     look = time.monotonic() + pause
     while any(b.status == "pending" for b in blocks) and not contact.ended(blocks, _LOOK):
-        if missing := contact.missing(homes, _WHAT):
+        if missing := contact.missing(homes, _WHAT, holders):
             gone = ", ".join(f"worker {worker} {why}" for worker, why in missing.items())
             raise WorkerLostError(f"{gone}, awaited {_WHAT}", missing)
         if time.monotonic() > look:

@@ -40,13 +40,13 @@ class Block:
 
     Args:
         future: the block.
-        again: computes it again.
+        again: computes it again; is told whether in tasks of other names.
 
     Attributes:
         future: the block, as it was computed last.
     """
 
-    def __init__(self, future: Any, again: Callable[[], Any]) -> None:
+    def __init__(self, future: Any, again: Callable[[bool], Any]) -> None:
         self.future, self._again = future, again
         self._lock = threading.Lock()  # blocks are sent ahead by another thread than that of steps
 
@@ -60,7 +60,17 @@ class Block:
         if self.future.status == "cancelled":
             with self._lock:
                 if self.future.status == "cancelled":
-                    self.future = self._again()
+                    self.future = self._again(False)
+
+    def renew(self, before: Any) -> None:
+        """Compute it again, as its holders are silent; another thread may have done so.
+
+        Args:
+            before: the future of what these hold.
+        """
+        with self._lock:
+            if self.future is before:
+                self.future = self._again(True)
 
 
 class BlockRows(NamedTuple):
@@ -215,8 +225,8 @@ def _computed(
     """Compute blocks, and facts about each, see :class:`.computing.Computing`."""
     from dpexec.engine.dask.computing import Computing  # 20 MB, if there is a cluster
 
-    def again(part: Any, facts: Any) -> Any:
-        ((future,),), ((found,),) = Computing(contact, [[part]], steps).run()
+    def again(part: Any, facts: Any, anew: bool) -> Any:
+        ((future,),), ((found,),) = Computing(contact, [[part]], steps, anew).run()
         if found != facts:
             raise EnforceNotMet(
                 "a block of a fed Dask collection had to be computed again, and has another shape "

@@ -22,12 +22,11 @@ from dpexec.engine.core.errors import ClusterError, SchedulerLostError, WorkerLo
 from dpexec.engine.dask.calling import call, looked_at
 from dpexec.engine.dask.pauses import Pauses
 from dpexec.engine.dask.reachability import Homes, Reachability, check_free, named
-from dpexec.engine.dask.worker_calls import WorkerCalls
+from dpexec.engine.dask.worker_calls import LEFT, PING, WorkerCalls
 
 __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
 
 _LOOK = 0.25  # seconds between looks at who is still there
-_PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
 _FORKED = "the Client is of the process that this one was forked from: make another one here"
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
 """Errors of tasks that only mean that their worker is lost."""
@@ -113,17 +112,19 @@ class Contact:
         answers, lost = self._sync(self._calls.reach, function, args, homes, what)
         return answers, lost
 
-    def missing(self, homes: Homes, what: str) -> dict[str, str]:
+    def missing(self, homes: Homes, what: str, holders: Collection[str] = ()) -> dict[str, str]:
         """What is wrong with workers that have left, are silent or paused; empty if all are there.
 
         Args:
             homes: the workers.
             what: why they are waited for.
+            holders: others whose data they need. Dask makes that again if such a worker has left,
+                but not if it is silent.
 
         Raises:
             SchedulerLostError: the scheduler is.
         """
-        return dict(self._sync(self._missing, homes, what))
+        return dict(self._sync(self._missing, homes, what, holders))
 
     def check(self, homes: Homes, what: str) -> dict[str, str]:
         """Find out which workers reach each other, and which are silent: :class:`Reachability`.
@@ -150,7 +151,7 @@ class Contact:
             futures: the tasks.
             homes: the workers that they need.
             what: what they do, for errors.
-            holders: other workers whose data they need; dask handles the loss of these itself.
+            holders: other workers whose data they need, see :meth:`missing`.
 
         Returns:
             Their results. If there is an error, the tasks are cancelled.
@@ -183,16 +184,16 @@ class Contact:
             pass
         return True
 
-    def holders(self, futures: Sequence[Any]) -> Mapping[Any, Sequence[str]]:
+    def holders(self, keys: Sequence[Any]) -> Mapping[Any, Sequence[str]]:
         """The workers that hold the results of tasks, by the tasks' keys.
 
         Args:
-            futures: the tasks.
+            keys: of the tasks.
 
         Raises:
             SchedulerLostError: the scheduler does not answer.
         """
-        found: Mapping[Any, Sequence[str]] = self._sync(self._holders, futures)
+        found: Mapping[Any, Sequence[str]] = self._sync(self._holders, keys)
         return found
 
     def workers(self) -> list[str]:
@@ -202,6 +203,14 @@ class Contact:
             SchedulerLostError: it does not answer.
         """
         return sorted(self._sync(self._calls.present, "to say who is there"))
+
+    def silent(self) -> frozenset[str]:
+        """The workers that have been silent for the limit, and have not answered since.
+
+        Raises:
+            SchedulerLostError: the scheduler does not answer.
+        """
+        return frozenset(self._sync(self._calls.silent))
 
     def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine on the event loop of the client."""
@@ -215,8 +224,9 @@ class Contact:
 
     # ---- on the event loop of the client
 
-    async def _holders(self, futures: Sequence[Any]) -> Any:
-        return await self._calls.told(self.client.who_has(futures), "to say who holds fed rows")
+    async def _holders(self, keys: Sequence[Any]) -> Any:
+        asking = self.client.scheduler.who_has(keys=[*dict.fromkeys(keys)])
+        return await self._calls.told(asking, "to say who holds fed rows")
 
     async def _gather(
         self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str]
@@ -224,7 +234,7 @@ class Contact:
         results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
         near = {**dict.fromkeys(holders, ()), **homes}
         watching = [
-            asyncio.ensure_future(self._watch(results, homes, what)),
+            asyncio.ensure_future(self._watch(results, homes, what, holders)),
             asyncio.ensure_future(self._watch_links(results, near, what)),
         ]
         for watch in watching:
@@ -249,12 +259,14 @@ class Contact:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(results, return_exceptions=True), self.limit)
 
-    async def _watch(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
+    async def _watch(
+        self, results: asyncio.Future[Any], homes: Homes, what: str, holders: Collection[str]
+    ) -> Any:
         # Being cancelled is not enough: asyncio.wait_for of Python 3.11, which dask uses, loses a
         # cancellation that comes when what it waits for is just done.
         while not results.done():
             await asyncio.sleep(_LOOK)
-            await self._look(homes, what)
+            await self._look(homes, what, holders)
 
     async def _watch_links(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
         """Make sure that workers reach each other, except pairs that are known not to."""
@@ -266,19 +278,23 @@ class Contact:
             if new := [why for pair, why in found.items() if pair not in known]:
                 raise WorkerLostError(f"{'; '.join(new)}, awaited {what}", {})
 
-    async def _look(self, homes: Homes, what: str) -> None:
+    async def _look(self, homes: Homes, what: str, holders: Collection[str] = ()) -> None:
         """Make sure that workers are there.
 
         Raises:
             WorkerLostError: they are not.
         """
-        if lost := await self._missing(homes, what):
-            raise self._worker_lost(lost, homes, what)
+        if lost := await self._missing(homes, what, holders):
+            raise self._worker_lost(lost, {**dict.fromkeys(holders, ()), **homes}, what)
 
-    async def _missing(self, homes: Homes, what: str) -> dict[str, str]:
-        _, lost = await self._calls.reach(_PING, (), homes, what)
+    async def _missing(
+        self, homes: Homes, what: str, holders: Collection[str] = ()
+    ) -> dict[str, str]:
+        near = {**dict.fromkeys(holders, ()), **homes}
+        _, lost = await self._calls.reach(PING, (), near, what)
         if self._pauses.is_due():
             await self._calls.told(self._pauses.ask(self.client), what)
+        lost = {w: why for w, why in lost.items() if w in homes or why != LEFT}
         return self._pauses.too_long(homes) | lost
 
     # ---- errors

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dpexec.engine.core.errors import SchedulerLostError
@@ -11,11 +12,15 @@ from dpexec.engine.dask.calling import looked_at
 from dpexec.engine.dask.hearing import hear_again
 from dpexec.engine.dask.reach import refusal
 from dpexec.engine.dask.reachability import Homes
+from dpexec.engine.dask.silence import silence_of
 
-__all__ = ["WorkerCalls"]
+__all__ = ["LEFT", "PING", "WorkerCalls"]
 
 _LOOK = 0.25  # seconds between looks at who is still there
-_LEFT = "has left the cluster"
+PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
+LEFT = "has left the cluster"
+_NOT_ASKED = (OSError, SchedulerLostError)
+"""Errors of a call that do not come from its worker."""
 
 
 class WorkerCalls:
@@ -31,6 +36,7 @@ class WorkerCalls:
 
     def __init__(self, client: Any, limit: float) -> None:
         self._client, self._limit = client, limit
+        self._silence = silence_of(client)
         self.scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
 
     async def reach(
@@ -51,11 +57,13 @@ class WorkerCalls:
             limit: seconds in which they have to answer, if others than usual.
         """
         there = await self.present(what)  # dask would try for long to reach who has left
-        lost = {address: _LEFT for address in homes if address not in there}
+        lost = {address: LEFT for address in homes if address not in there}
+        silent = self._silence.among(there, self._ask_again) if self._silence else ()
+        lost |= {address: self._is_silent(limit) for address in homes if address in silent}
         calls = {
             address: asyncio.ensure_future(self._call(address, function, args, what))
             for address in homes
-            if address in there
+            if address not in lost
         }
         try:
             lost |= await self._wait(calls, what, limit or self._limit)
@@ -99,12 +107,26 @@ class WorkerCalls:
             waiting = {address: call for address, call in waiting.items() if not call.done()}
             there = await self.present(what) if waiting else ()
             for address in [a for a in waiting if a not in there or not left]:
-                silent = f"did not answer for {limit:g} s"
-                lost[address] = silent if address in there else _LEFT
+                lost[address] = LEFT
+                if address in there:
+                    lost[address] = self._is_silent(limit)
+                    self._silence.begin(address, self._ask_again)
                 del waiting[address]
         return lost
 
-    async def present(self, what: str) -> Iterable[str]:
+    def _is_silent(self, limit: float | None) -> str:
+        return f"did not answer for {limit or self._limit:g} s"
+
+    async def _ask_again(self, address: str) -> bool:
+        return not isinstance(await self._call(address, PING, (), "to look again"), _NOT_ASKED)
+
+    async def silent(self) -> frozenset[str]:
+        """The workers that have not answered lately."""
+        if not self._silence:
+            return frozenset()
+        return self._silence.among(await self.present("to say who is there"), self._ask_again)
+
+    async def present(self, what: str) -> Collection[str]:
         """The workers that the scheduler knows."""
         found: Mapping[str, int] = await self.told(self._client.nthreads(asynchronous=True), what)
         hear_again(self._client)

@@ -10,7 +10,7 @@ from dask.delayed import Delayed, delayed
 
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.core.errors import see
-from dpexec.engine.dask.blocks import is_array, is_bag, is_frame, is_future
+from dpexec.engine.dask.blocks import holds_futures, is_array, is_bag, is_frame, is_future
 from dpexec.engine.feeds.partition_arrays import (
     FedRows,
     check_kind,
@@ -147,9 +147,9 @@ def _parts(value: Any) -> Sequence[Any]:
             return list(value)
     elif is_array(value) and value.ndim:
         whole_rows = value.rechunk(dict.fromkeys(range(1, value.ndim), -1))
-        return list(whole_rows.to_delayed().ravel())
+        return list(whole_rows.to_delayed(optimize_graph=not holds_futures(value)).ravel())
     elif is_bag(value):
-        return list(value.to_delayed())
+        return list(value.to_delayed(optimize_graph=not holds_futures(value)))
     elif is_dask_collection(value):
         return [value]
     few = value if isinstance(value, (list, tuple)) else [value]

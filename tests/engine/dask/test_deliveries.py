@@ -35,8 +35,11 @@ class Cluster:
         self.client = self
         self.reachability = SimpleNamespace(between=lambda one, other: True, pause=0.0, apart={})
 
-    def holders(self, futures):
-        return {future.key: self._holders.get(future.key, ()) for future in futures}
+    def holders(self, keys):
+        return {key: self._holders.get(key, ()) for key in keys}
+
+    def silent(self):
+        return frozenset()
 
     def submit(self, function, *args, workers, allow_other_workers=False):
         self.sent.append((function.__name__, workers))
@@ -47,7 +50,7 @@ class Cluster:
 
 def lasting(block):
     """A block that dask never gives up."""
-    return held_rows.Block(block, lambda: pytest.fail("it was there"))
+    return held_rows.Block(block, lambda anew: pytest.fail("it was there"))
 
 
 def held(block, first=0, end=10):
@@ -82,7 +85,7 @@ def assert_rows(fed, first, end):
 def test_blocks_that_dask_has_given_up_are_computed_again():
     cluster, made = Cluster(part=["a"]), []
 
-    def again():
+    def again(anew):
         made.append(Block("part", ROWS))
         return made[-1]
 
@@ -181,7 +184,7 @@ def wait(cluster, fed):
 def test_who_is_gone_is_waited_for_no_more():
     cluster = Cluster(part=["a"])
     cluster.ended = lambda blocks, seconds: False
-    cluster.missing = lambda homes, what: {"b": "has left the cluster"}
+    cluster.missing = lambda homes, what, holders=(): {"b": "has left the cluster"}
     fed = fed_to(cluster, [("b", held(Block("part", ROWS, "pending")))])
     with pytest.raises(WorkerLostError, match=r"worker b has left the cluster, .*fed rows") as lost:
         wait(cluster, fed)
@@ -191,7 +194,10 @@ def test_who_is_gone_is_waited_for_no_more():
 def test_holders_that_are_not_reached_are_found():
     cluster = Cluster(part=["a"])
     apart = cluster.reachability.apart
-    cluster.ended, cluster.missing = (lambda blocks, seconds: False), (lambda homes, what: {})
+    cluster.ended, cluster.missing = (
+        (lambda blocks, seconds: False),
+        (lambda homes, what, holders=(): {}),
+    )
     cluster.check = lambda near, what: apart.update({frozenset("ab"): "b does not reach a"})
     cluster.reachability.among = lambda near: apart
     fed = fed_to(cluster, [("b", held(Block("part", ROWS, "pending")))])

@@ -66,8 +66,13 @@ def test_silent_worker_is_named_and_others_answer(pair):
             contact.gather([future], homes, "to wake up")
         assert pickle.loads(pickle.dumps(caught.value)).lost == caught.value.lost == lost
         assert future.cancelled()
+        began = time.monotonic()  # it is known: no program of this client waits for it again
+        for limit in (2.0, 60.0):
+            assert list(Contact(pair.client, limit).missing(homes, "")) == [second]
+        assert contact.silent() == {second} and time.monotonic() - began < 1.0
     finally:
         pair.go_on(second)
+    until(lambda: not contact.silent())
     assert Contact(pair.client, 30.0).ask(os.getpid, homes=homes, what="") == pids_of(pair)
 
 
@@ -104,7 +109,7 @@ def test_scheduler_that_is_silent_is_named():
     with workers(1) as found:
         contact, address = Contact(found.client, 1.0), found.client.scheduler.address
         future = found.client.submit(os.getpid)
-        asked = {"ncores": contact.workers, "who_has": lambda: contact.holders([future])}
+        asked = {"ncores": contact.workers, "who_has": lambda: contact.holders([future.key])}
         for name, ask in asked.items():
             found.cluster.scheduler.handlers[name] = _never
             with pytest.raises(SchedulerLostError, match=rf"{address} did not answer for 1 s"):
