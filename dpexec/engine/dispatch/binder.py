@@ -107,8 +107,8 @@ class Binder:
         specs = check_run(
             self._graph, plan.live, plan.missing, fed, self._replicas, rules, changing
         )
-        for name in plan.fetch if merged else ():
-            check_merge(name, [specs[device].get(name) for device in plan.active])
+        for name, held in zip(plan.fetch, plan.sources, strict=True) if merged else ():
+            check_merge(name, [specs[device].get(name) for device in held])
         for own, names in zip(specs, changing, strict=True):  # by its name alone none is known
             own.update((name, own[name].replace(shape=(-1,))) for name in names)
         return specs

@@ -147,11 +147,12 @@ class SSAGraph(Drawable):
         return range(min(devices[0] for devices in self.bodies.values()))
 
     def holders(self, name: str, devices: Sequence[int]) -> Sequence[int]:
-        """Those of some devices that have a variable; all of them if no operator uses it.
+        """Those of some devices that have a variable; all of them if no replica's operators use it.
 
         In Reduce mode only the owner of a parameter has its moments, as in Paddle.
         """
-        return [device for device in devices if name in self.versions[device]] or devices
+        used = any(name in self.versions[device] for device in self.replicas)
+        return [d for d in devices if name in self.versions[d]] if used else devices
 
     def latest(self, name: str, device: int) -> VarNode | None:
         """The newest version of a variable on a device.

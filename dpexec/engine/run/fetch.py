@@ -105,14 +105,17 @@ def fetch_names(fetch_list: Any) -> list[str]:
 
 
 def collect(
-    envs: Sequence[Mapping[str, Any]], names: Sequence[str], devices: Sequence[int], merged: bool
+    envs: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    merged: bool,
 ) -> list[Any]:
     """Copy fetched values to the host.
 
     Args:
         envs: values by name, per device.
         names: what to fetch.
-        devices: the devices that take part.
+        sources: per name the devices whose values are returned.
         merged: concatenate along axis 0 in device order, else keep a list per name.
 
     Returns:
@@ -124,7 +127,7 @@ def collect(
         EnforceNotMet: the devices' values do not fit together.
     """
     results: list[Any] = []
-    for name in names:
+    for name, devices in zip(names, sources, strict=True):
         values, plain = [], merged
         for device in devices:  # loops, as every step comes through here
             if name in envs[device]:
@@ -149,7 +152,7 @@ def fetched_of(plan: Plan, envs: Sequence[Env], merged: bool) -> list[Any]:
     """
     for device, name, home in plan.fetched_elsewhere:
         envs[device][name] = envs[home][name]
-    return collect(envs, plan.key.fetch, plan.active, merged)
+    return collect(envs, plan.key.fetch, plan.sources, merged)
 
 
 def _concatenated(name: str, values: Sequence[np.ndarray[Any, Any]]) -> Any:

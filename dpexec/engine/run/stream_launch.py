@@ -173,7 +173,7 @@ class StreamLaunch:
         def wait() -> list[Any]:
             for done in events:
                 done.synchronize()
-            return collect(on_host, plan.fetch, plan.active, merged)
+            return collect(on_host, plan.fetch, plan.sources, merged)
 
         found = {name: value for env in on_host for name, value in env.items()}
         arrays = all(isinstance(value, np.ndarray) for value in found.values())

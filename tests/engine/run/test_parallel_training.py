@@ -252,17 +252,20 @@ def test_reduce_mode_fetches_moments_of_their_owner_only(how):
     net = classifier(fluid.optimizer.Adam(0.01))
     names = ["fc_0.w_0", "fc_0.w_0@GRAD", "fc_0.w_0_moment1_0", "fc_1.w_0_moment1_0"]
     names += ["fc_0.w_0_beta1_pow_acc_0", "fc_1.w_0_beta1_pow_acc_0", "learning_rate_0"]
-    feeds, found = batches(3), []
+    feeds, found, few = batches(3), [], []
     for mode in MODES:
         run = train(net, feeds, 2, mode, fetched=names, **how)
         with fluid.scope_guard(run.scope):
             exe = fluid.Executor(fluid.CPUPlace())
             found.append(exe.run(run.compiled, feed=feeds[0], fetch_list=names))
+            row = {name: value[:1] for name, value in feeds[0].items()}  # an owner has no sample
+            few.append(exe.run(run.compiled, feed=row, fetch_list=names))
     assert [len(value) for value in found[0]] == [16, 16, 16, 32, 2, 2, 2]
     assert [len(value) for value in found[1]] == [16, 16, 8, 16, 1, 1, 2]
     for name, both, one in zip(names, *found, strict=True):
         if "@GRAD" not in name:  # of Reduce mode, those of the first device are its own
             assert np.array_equal(both[: len(one)], one), name
+    assert all(np.array_equal(*values) for values in zip(*few, strict=True))
 
 
 def test_gradient_scale_one_sums():

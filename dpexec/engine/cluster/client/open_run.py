@@ -90,7 +90,7 @@ class OpenRun:
             if self.outcome is None and self.error is None:
                 self.settle()
             made, plan = self._without_error(), self._plan
-            self._results = collect(made.fetched, plan.fetch, plan.active, True)
+            self._results = collect(made.fetched, plan.fetch, plan.sources, True)
         return self._results
 
     def taken(self) -> StepOutcome:
@@ -125,5 +125,6 @@ def raising(error: BaseException) -> NoReturn:
 def may_come_later(binding: Binding) -> bool:
     """Whether a step fetches only arrays, for which :class:`Later` can stand."""
     specs, plan = binding.specs, binding.plan
-    found = [[specs[d][n].kind for d in plan.active if n in specs[d]] for n in plan.fetch]
+    fetched = zip(plan.fetch, plan.sources, strict=True)
+    found = [[specs[d][n].kind for d in held if n in specs[d]] for n, held in fetched]
     return all(set(kinds) == {VarType.LOD_TENSOR} for kinds in found)

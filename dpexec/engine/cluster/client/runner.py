@@ -274,7 +274,7 @@ class ClusterRunner:
         if made.error is not None:
             raise made.error
         plan, self.fetched = steps[-1][0].plan, made.fetched
-        results = collect(made.fetched, plan.fetch, plan.active, merged)
+        results = collect(made.fetched, plan.fetch, plan.sources, merged)
         if recording is not None:
             recording.end(recorders)
         self.begun = None

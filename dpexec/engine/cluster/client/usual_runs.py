@@ -175,7 +175,7 @@ class UsualRuns:
                 return None
             recovery.settle, self.fetched = None, made.fetched
             plan = like.binding.plan
-            results = collect(made.fetched, plan.fetch, plan.active, True)
+            results = collect(made.fetched, plan.fetch, plan.sources, True)
             if counter is not None:
                 counter.end(feeds.samples, results)
         return results

@@ -317,7 +317,8 @@ def _places_read(plan: Plan) -> _Readers:
 
 def _kept(plan: Plan) -> set[tuple[int, str]]:
     """Device and name of the values that are needed after the run."""
-    return {(d, name) for d in plan.active for name in plan.fetch}.union(plan.commits)
+    fetched = zip(plan.fetch, plan.sources, strict=True)
+    return {(d, name) for name, held in fetched for d in held}.union(plan.commits)
 
 
 def _last_tasks(

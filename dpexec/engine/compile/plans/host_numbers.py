@@ -8,13 +8,18 @@ make it wait for all that was enqueued before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
+import numpy as np
+
+from dpexec.engine.core.places import CUDAPlace, Place, array_module
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.roles import present
+from dpexec.engine.kernels.gpu.products import PRODUCTS, products
 
-__all__ = ["on_host"]
+__all__ = ["modules_of", "on_host"]
 
 
 def on_host(nodes: Iterable[OpNode], kept: Collection[str]) -> frozenset[Operator]:
@@ -54,3 +59,26 @@ def _stays(op: Operator, made: Collection[str]) -> bool:
     form = op.definition.shape_inputs
     given = (name for slot, names in op.inputs.items() if slot not in form for name in names)
     return all(name in made for name in (*given, *op.output_arg_names))
+
+
+def modules_of(
+    place: Place, numbers: Collection[Operator], rounding: str | None
+) -> Callable[[Operator], Any]:
+    """A function that gives the array library of an operator on a device.
+
+    Args:
+        place: the device.
+        numbers: operators that the host computes.
+        rounding: the type to which GPUs round what they multiply; None: as it is.
+    """
+    if not isinstance(place, CUDAPlace):
+        return lambda op: np
+    xp = array_module(place)
+    exact, rounded = products(xp), products(xp, rounding or "float32")
+
+    def module_of(op: Operator) -> Any:
+        if op in numbers:
+            return np
+        return rounded if op.type in PRODUCTS else exact
+
+    return module_of

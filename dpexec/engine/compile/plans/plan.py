@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dpexec.engine.compile.plans.collectives import bind_collective
-from dpexec.engine.compile.plans.host_numbers import on_host
+from dpexec.engine.compile.plans.host_numbers import modules_of, on_host
 from dpexec.engine.compile.plans.layers import Layered
 from dpexec.engine.compile.plans.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.engine.compile.plans.step_binding import bind_when_called
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step, kept, overwrites
-from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_gpus
+from dpexec.engine.core.places import on_gpus
 from dpexec.engine.graph.describe import describe
 from dpexec.engine.graph.drawable import Drawable
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
-from dpexec.engine.kernels.gpu.products import PRODUCTS, products
 from dpexec.engine.passes import needed_nodes
 
 __all__ = ["Plan", "PlanKey", "make_plan", "tasks_before"]
@@ -148,8 +145,18 @@ class Plan(Layered, Drawable):
         """(device, name, other): the new value of what the devices share is with the other."""
         made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}
         homes = {name: home for home, name in reversed(self.commits)}
-        found = [(d, n) for n in self.fetch for d in self.graph.holders(n, self.active)]
+        found = [(d, n) for n, held in zip(self.fetch, self.sources, strict=True) for d in held]
         return [(d, n, homes[n]) for d, n in found if n in homes and (d, n) not in made]
+
+    @functools.cached_property
+    def sources(self) -> list[Sequence[int]]:
+        """Per fetch, the devices whose values are returned.
+
+        They have samples. But moments in Reduce mode come from their owner, which has none in a
+        batch with fewer samples than devices.
+        """
+        held, replicas = self.graph.holders, self.graph.replicas
+        return [held(name, self.active) or held(name, replicas) for name in self.fetch]
 
     @functools.cached_property
     def width(self) -> int:
@@ -208,7 +215,7 @@ def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
     late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
     kept = {*fetch, *(name for _, name in (*commits, *overwritten))}
     numbers = on_host(nodes, kept) if on_gpus(graph.places) else frozenset()
-    modules = [_modules(place, numbers, options) for place in graph.places]
+    modules = [modules_of(place, numbers, options.rounding) for place in graph.places]
 
     def bind(node: OpNode) -> Step:
         call: Call | CollectiveCall
@@ -236,23 +243,6 @@ def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
         captured=options.captured and not checked,
         on_host=numbers,
     )
-
-
-def _modules(
-    place: Place, numbers: Collection[Operator], options: PlanOptions
-) -> Callable[[Operator], Any]:
-    """A function that gives the array library of an operator on a device."""
-    if not isinstance(place, CUDAPlace):
-        return lambda op: np
-    xp = array_module(place)
-    exact, rounding = products(xp), products(xp, options.rounding or "float32")
-
-    def module_of(op: Operator) -> Any:
-        if op in numbers:
-            return np
-        return rounding if op.type in PRODUCTS else exact
-
-    return module_of
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode], shared: bool) -> set[OpNode]:
