@@ -98,9 +98,9 @@ def _slice_by_tensors(node: Node) -> Any:
         inputs[name] = node.cast(inside, VarType.INT32)
     count = len(axes)
     axes = [axis + rank if axis < 0 else axis for axis in axes]
-    made = node.add(
-        "slice", inputs, axes=axes, starts=[-1] * count, ends=[-1] * count,
-        infer_flags=[-1] * count,
+    made = node.add(  # fluid's slice refuses to leave nothing, which ONNX allows
+        "strided_slice", inputs, axes=axes, starts=[-1] * count, ends=[-1] * count,
+        strides=[1] * count, infer_flags=[-1] * count,
     )  # fmt: skip
     (base, first), (other, last) = _moved(starts), _moved(ends)
     if count == 1 and base == other and last > first:  # x[i : i + 1] has one element
