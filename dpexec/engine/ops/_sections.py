@@ -87,7 +87,7 @@ def _length(x: Spec, axis: int, section: builtins.slice) -> int:
         return -1
     length = len(range(*section.indices(x.shape[axis])))
     require(
-        length > 0,
+        length > 0 or x.shape[axis] == 0,
         f"nothing is left of dimension {axis} of Input {x} between start {section.start} and "
         f"end {section.stop} with stride {section.step}",
     )

@@ -225,3 +225,11 @@ def test_tables_grow_by_ids_that_they_do_not_have_until_they_are_full():
     with pytest.raises(EnforceNotMet, match=r"W is full: it has places for 5 rows"):
         read(3, 8)
     assert held.rows() == [3, 0, 5, 4, 7]
+
+
+@pytest.mark.parametrize("section", [([0], [100]), ([2], [1])], ids=str)
+@pytest.mark.parametrize("cut", [layers.slice, layers.strided_slice], ids=lambda cut: cut.__name__)
+def test_sections_of_no_rows_have_none(cut, section):
+    steps = [[1]] if cut is layers.strided_slice else []
+    out = cut(fluid.data("x", [None, 3]), [0], *section, *steps)
+    assert np.array(run(out, {"x": X[:0]})).shape == (0, 3)
