@@ -16,6 +16,7 @@ from dpexec.engine.dask.calling import looked_at
 __all__ = ["Silence", "silence_of"]
 
 _LATER = 60.0  # seconds that one question to a silent worker may take
+_AT_ONCE = 1.0  # seconds to wait for who may have come back since its last question ended
 
 _known: WeakKeyDictionary[Any, Silence] = WeakKeyDictionary()
 
@@ -42,7 +43,7 @@ class Silence:
             self._asking[worker] = asking = asyncio.create_task(_answered(ask(worker)))
             asking.add_done_callback(lambda done: self._see(worker, done))
 
-    def among(
+    async def among(
         self, workers: Collection[str], ask: Callable[[str], Awaitable[bool]]
     ) -> frozenset[str]:
         """Those of some workers that are silent; they are asked again in the background.
@@ -51,11 +52,15 @@ class Silence:
             workers: all workers that the scheduler knows.
             ask: see :meth:`begin`.
         """
-        for worker in list(self._asking):
-            if worker in workers:
-                self.begin(worker, ask)
-            else:
+        again = []
+        for worker, asking in list(self._asking.items()):
+            if worker not in workers:
                 self._asking.pop(worker).cancel()
+            elif asking.done():  # nobody was interested for a while: it may be well again
+                self.begin(worker, ask)
+                again.append(self._asking[worker])
+        if again:
+            await asyncio.wait(again, timeout=_AT_ONCE)
         return frozenset(self._asking)
 
     def _see(self, worker: str, asking: asyncio.Task[bool]) -> None:

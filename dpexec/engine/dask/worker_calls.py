@@ -58,7 +58,7 @@ class WorkerCalls:
         """
         there = await self.present(what)  # dask would try for long to reach who has left
         lost = {address: LEFT for address in homes if address not in there}
-        silent = self._silence.among(there, self._ask_again) if self._silence else ()
+        silent = await self._silence.among(there, self._ask_again)
         lost |= {address: self._is_silent(limit) for address in homes if address in silent}
         calls = {
             address: asyncio.ensure_future(self._call(address, function, args, what))
@@ -124,7 +124,8 @@ class WorkerCalls:
         """The workers that have not answered lately."""
         if not self._silence:
             return frozenset()
-        return self._silence.among(await self.present("to say who is there"), self._ask_again)
+        there = await self.present("to say who is there")
+        return await self._silence.among(there, self._ask_again)
 
     async def present(self, what: str) -> Collection[str]:
         """The workers that the scheduler knows."""
