@@ -70,7 +70,8 @@ style: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/test.stamp
-	@[ -d .mypy_cache ] || ! [ -d "$(SHARED)/mypy" ] || cp -rp "$(SHARED)/mypy" .mypy_cache
+	@[ -d .mypy_cache ] || ! [ -d "$(SHARED)/mypy" ] || \
+	  cp -rp "$(SHARED)/mypy" .mypy_cache || rm -rf .mypy_cache  # another clone may replace it now
 	$(BIN)/mypy
 	@mkdir -p "$(SHARED)" && cp -rp .mypy_cache "$(SHARED)/mypy.$$$$" && rm -rf "$(SHARED)/mypy" && \
 	  { mv -T "$(SHARED)/mypy.$$$$" "$(SHARED)/mypy" || rm -rf "$(SHARED)/mypy.$$$$"; } || true
@@ -117,7 +118,7 @@ $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 
 # Three processes of tests would else compile the same, and wait for each other.
 $(VENV)/kernels.stamp: $(VENV)/test.stamp $(wildcard $(KERNELS)/*.py)
-	@! [ -d "$(SHARED)" ] || find "$(SHARED)" -type f -mtime +30 -delete
+	@! [ -d "$(SHARED)" ] || find "$(SHARED)" -type f -mtime +30 -delete || true
 	$(BIN)/python -m dpexec kernels
 	@touch $@
 

@@ -102,15 +102,15 @@ def _packs(family: str) -> list[Pack]:
 def folder() -> Path | None:
     """Where code is kept that no pack has; None if there is no place.
 
-    It is a folder of ``NUMBA_CACHE_DIR`` where that is set, else beside the sources, else in the
-    user's cache.
+    It is a folder of ``NUMBA_CACHE_DIR`` where that is set and may be written, else beside the
+    sources, else in the user's cache.
     """
     chosen, cache = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    places = [Path(chosen)] if chosen else [Path(__file__).parent / "__pycache__"]
-    places.append(Path(cache) if cache else Path("~/.cache").expanduser())
+    places = [Path(chosen)] if chosen else []
+    places += Path(__file__).parent / "__pycache__", Path(cache or "~/.cache")
     for place in places:
-        with contextlib.suppress(OSError):
-            made = place / "dpexec-kernels"
+        with contextlib.suppress(OSError, RuntimeError):  # a user without a home
+            made = place.expanduser() / "dpexec-kernels"
             made.mkdir(parents=True, exist_ok=True)
             if os.access(made, os.W_OK | os.X_OK):
                 return made

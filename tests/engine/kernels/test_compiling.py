@@ -54,6 +54,15 @@ def test_an_entry_is_compiled_where_nothing_can_be_kept(monkeypatch):
     assert Entry(more)(41) == 132
 
 
+def test_code_lies_beside_the_sources_where_no_other_folder_can_be_written(monkeypatch):
+    beside = Path(code_store.__file__).parent / "__pycache__" / "dpexec-kernels"
+    access = code_store.os.access
+    monkeypatch.setattr(code_store.os, "access", lambda at, how: at == beside or access(at, how))
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(name, "/dev/null/nowhere")
+    assert code_store.folder.__wrapped__() == beside
+
+
 def test_what_is_kept_needs_nothing_of_the_process_that_made_it(store):
     def more(number):
         return number + 92
