@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from dpexec.engine.dask.blocks import brought, computed_with, is_frame
 from dpexec.engine.dask.fitness import fitting
 from dpexec.engine.dask.plugins import introduce
 from dpexec.engine.dask.reach import awaited, let_go
+from dpexec.engine.dask.renaming import new_names
 
 if TYPE_CHECKING:
     from dpexec.engine.dask.waiting import Contact
@@ -330,8 +330,9 @@ def _without_between(blocks: Sequence[Any], anew: bool) -> Sequence[Any]:
     needed, _ = cull(known, keys)
     plain, names = convert_legacy_graph(needed), dict[Any, Any]()
     if anew:
-        names = _new_names(plain)
-        plain = {names[key]: task.substitute(names, names[key]) for key, task in plain.items()}
+        names = new_names(plain)
+        kept = {key: task for key, task in plain.items() if key not in names}
+        plain = kept | {new: plain[key].substitute(names, new) for key, new in names.items()}
     tasks = fuse_linear_task_spec(plain, [names.get(key, key) for key in keys])
     found = []
     for block in blocks:
@@ -341,15 +342,6 @@ def _without_between(blocks: Sequence[Any], anew: bool) -> Sequence[Any]:
         else:
             found.append(Delayed(end.target if isinstance(end, Alias) else end.key, tasks))
     return found
-
-
-def _new_names(keys: Iterable[Any]) -> dict[Any, Any]:
-    """Names that no task has had, by the keys that have the same places among each other."""
-    token = secrets.token_hex(8)
-    return {
-        key: (f"{key[0]}-{token}", *key[1:]) if isinstance(key, tuple) else f"{key}-{token}"
-        for key in keys
-    }
 
 
 def _gave_up(error: BaseException) -> bool:
