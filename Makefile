@@ -7,9 +7,9 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # once: without bytecode, each of the hundreds of processes that tests start would compile it.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Clones share machine code, which is known by what it is made of, and what mypy has found in files of
-# the same content: a fresh one does what is new. What makes code, and gives it its name, is no part
-# of its name: each version has its folder.
+# Clones share machine code, and what mypy has found in files of the same content, so that a fresh clone
+# does only what is new. Code is named after its sources, but not after the modules that compile it
+# (MAKERS): each version of these has a folder.
 KERNELS := dpexec/engine/kernels
 MAKERS := $(addprefix $(KERNELS)/,by_numba.py compiling.py identity.py loading.py)
 SHARED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/dpexec-clones

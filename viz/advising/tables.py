@@ -30,10 +30,11 @@ def tables_advice(schedule: Schedule, what_if: WhatIf) -> Iterator[Advice]:
         what_if: Replays of steps.
     """
     facts = schedule.facts
-    tables = _tables(facts) if facts is not None else {}
+    if facts is None:
+        return
+    tables = _tables(facts)
     if not tables:
         return
-    assert facts is not None
     size = sum(tables.values())
     rows = _bytes_of_rows(schedule, facts)
     if rows is None or size < _MORE * rows:

@@ -204,7 +204,10 @@ def fed_to(
 
 
 def _restored(contact: Contact, blocks: Collection[Block]) -> dict[Any, list[str]]:
-    """The workers that hold some blocks, by key; lost blocks are computed again."""
+    """The workers that hold some blocks, by key, but for silent ones.
+
+    Blocks that are lost, or that only silent workers hold, are computed again.
+    """
     if not blocks:
         return {}
     silent = contact.silent()

@@ -47,19 +47,17 @@ class WorkerCalls:
         what: str,
         limit: float | None = None,
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Call a function on those workers that are still there, see :meth:`Contact.reach`.
+        """The answers of workers, and what is wrong with the others, see :meth:`Contact.reach`.
+
+        Nobody waits for a worker that is known to be silent.
 
         Args:
-            function: what is called.
-            args: its arguments.
-            homes: the workers.
-            what: why they are asked.
-            limit: seconds in which they have to answer, if others than usual.
+            limit: seconds in which they have to answer; None: as many as usual.
         """
         there = await self.present(what)  # dask would try for long to reach who has left
         lost = {address: LEFT for address in homes if address not in there}
         silent = await self._silence.among(there, self._ask_again)
-        lost |= {address: self._is_silent(limit) for address in homes if address in silent}
+        lost |= {address: self._why_silent(limit) for address in homes if address in silent}
         calls = {
             address: asyncio.ensure_future(self._call(address, function, args, what))
             for address in homes
@@ -109,12 +107,12 @@ class WorkerCalls:
             for address in [a for a in waiting if a not in there or not left]:
                 lost[address] = LEFT
                 if address in there:
-                    lost[address] = self._is_silent(limit)
+                    lost[address] = self._why_silent(limit)
                     self._silence.begin(address, self._ask_again)
                 del waiting[address]
         return lost
 
-    def _is_silent(self, limit: float | None) -> str:
+    def _why_silent(self, limit: float | None) -> str:
         return f"did not answer for {limit or self._limit:g} s"
 
     async def _ask_again(self, address: str) -> bool:
