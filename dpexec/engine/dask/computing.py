@@ -2,8 +2,8 @@
 
 Dask assumes that every worker reaches every other one: a task that needs data of an unreachable
 worker waits for ever, one that needs data of a silent worker for minutes. So while blocks are
-computed, workers are asked for whom they wait. If they wait in vain, the blocks are computed again on
-workers that answer and reach all data.
+computed, workers are asked for whom they wait. If they wait in vain, the blocks are computed again
+on workers that answer and reach all data.
 """
 
 from __future__ import annotations
