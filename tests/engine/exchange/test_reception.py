@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import resource
 import secrets
@@ -141,10 +142,15 @@ def test_nobody_comes_twice(hall):
 
 @contextlib.contextmanager
 def descriptors(more):
-    """Let this process have just so many descriptors more than it has."""
+    """Let this process have just so many descriptors more than it has.
+
+    The limit is on their numbers, and tests that ran before leave gaps between those in use.
+    """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = max(map(int, os.listdir("/proc/self/fd"))) + 1
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, before[1]))
+    used = set(map(int, os.listdir("/proc/self/fd")))
+    free = (number for number in itertools.count() if number not in used)
+    limit = next(itertools.islice(free, more, None))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
         yield
     finally:
