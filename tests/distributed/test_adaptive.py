@@ -95,3 +95,23 @@ def test_workers_that_mirror_each_other_may_be_closed_at_once(three_mortals, col
     run = train(net, disturbed(feeds, {3: close_two}), 3, Reduce, **options)
     assert_same_bits(run, train(net, feeds, 3))
     assert not set(gone) & set(run.compiled._engine._cluster.address)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize(("mode", "collectives"), [(Reduce, "auto"), (AllReduce, "tasks")], ids=str)
+def test_all_workers_of_a_run_may_be_closed_once_others_are_there(mode, collectives, first):
+    """The others have taken no part yet: they keep everything until replicas move."""
+    net, feeds = NETS["images"](4)
+    with workers(first, restart=True) as found:
+
+        def replace_all():
+            before = found.addresses()
+            found.cluster.scale(first + 1)
+            found.wait_for(first + 1)
+            found.client.retire_workers(before)
+            until(lambda: not set(before) & set(found.client.nthreads()))
+
+        options = {"scheduler": found.client, "collectives": collectives}
+        run = train(net, disturbed(feeds, {2: replace_all}), 3, mode, **options)
+        found.cluster.adapt(minimum=0, maximum=0)
+    assert_same_bits(run, train(net, feeds, 3))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import pickle
 import threading
 from types import SimpleNamespace
 
@@ -9,49 +10,120 @@ import numpy as np
 import pytest
 from distributed import Status, Worker
 
-from dpexec.engine.cluster.worker import departure
-from dpexec.engine.cluster.worker.versions import Versions
+from dpexec.engine.cluster.messages import Epoch
+from dpexec.engine.cluster.worker import departure, worker
+from dpexec.engine.cluster.worker.versions import StaleTaskError, Versions
+from dpexec.engine.cluster.worker.worker import HeldState, WorkerReplicas
 
 
 class _Worker:
-    """A worker of a scheduler that tells of one other worker, or has ended."""
+    """A worker of a scheduler that tells of other workers, or has ended.
+
+    Args:
+        connected: whether the scheduler is there.
+        offers: by other worker, what it says each time that it is asked; an error is raised.
+    """
 
     address = "tcp://a:1"
 
-    def __init__(self, connected):
+    def __init__(self, connected, **offers):
         self.batched_stream = SimpleNamespace(comm=SimpleNamespace(closed=lambda: not connected))
         self.scheduler, self.asked, self.gave = self, [], []
+        self.offers = {f"tcp://{host}:1": list(said) for host, said in offers.items()}
 
     async def ncores(self):
         self.asked.append("who is there")
-        return {self.address: 1, "tcp://b:1": 1}
+        return dict.fromkeys((self.address, *self.offers), 1)
 
     def rpc(self, peer):
-        async def run(**_):
-            self.gave.append(peer)
-            return {"status": "OK", "result": True}
+        async def run(function, args, **_):
+            if pickle.loads(function) is departure._take_over:
+                self.gave.append((peer, *pickle.loads(args)[1:]))
+                return {"status": "OK", "result": True}
+            said = self.offers[peer].pop(0)
+            if isinstance(said, Exception):
+                raise said
+            return {"status": "OK", "result": said}
 
         return SimpleNamespace(run=run)
 
+    def leaves(self, state):
+        """Hand on the state of a run; returns who got it: addresses, and variables by replica."""
+
+        async def leave():
+            async with asyncio.timeout(5) as limit:
+                await departure._Holdings(self)._hand_on("run", state, limit)
+
+        asyncio.run(leave())
+        return [(peer, *map(_names, kinds)) for peer, *kinds in self.gave]
+
+
+def _names(found):
+    return {device: [*versions.values] for device, versions in found.items()}
+
+
+@pytest.fixture
+def state(monkeypatch):
+    """Of two replicas after step 4; one lives here, and this worker mirrors the other."""
+    monkeypatch.setattr(departure, "own_names", lambda graph: [["moment"], ["moment"]])
+    found = object.__new__(WorkerReplicas)
+    HeldState.__init__(found, Epoch("run", 1), ["tcp://a:1", "tcp://b:1"])
+    found.graph = None
+    found.stores[0] = Versions(4, {"weight": np.zeros(1), "moment": np.zeros(1)})
+    found.mirrors[1] = Versions(4, {"moment": np.zeros(1)})
+    return found
+
+
+OWN = {0: ["moment"], 1: ["moment"]}
+ALL = {0: ["weight", "moment"]}
+MIRRORED = {1: ["moment"]}
+
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_nobody_is_asked_once_the_scheduler_has_ended(monkeypatch, connected):
-    monkeypatch.setattr(departure, "own_names", lambda graph: [["moment"]])
-    state = Versions(0, {"moment": np.zeros(1)})
-    replicas = SimpleNamespace(
-        running=0, graph=None, stores={0: state}, mirrors={}, peers=("tcp://a:1", "tcp://b:1")
-    )
-    worker = _Worker(connected)
-    asyncio.run(departure._Holdings(worker)._hand_on("run", replicas))
+def test_nobody_is_asked_once_the_scheduler_has_ended(state, connected):
+    worker = _Worker(connected, b=[(True, {4, 3})])
+    assert worker.leaves(state) == ([("tcp://b:1", {}, OWN)] if connected else [])
     assert bool(worker.asked) == connected
-    assert worker.gave == (["tcp://b:1"] if connected else [])
+
+
+@pytest.mark.parametrize(
+    ("offers", "given"),
+    [
+        ({"b": [(False, {4})], "c": [(True, ())]}, [("tcp://c:1", ALL, MIRRORED)]),
+        ({"b": [(True, {3})], "c": [(True, ())]}, [("tcp://b:1", ALL, MIRRORED)]),
+        ({"b": [OSError()], "c": [TimeoutError(), (True, ())]}, [("tcp://c:1", ALL, MIRRORED)]),
+        ({"b": [TimeoutError(), (True, {4})], "c": [(False, ())]}, [("tcp://b:1", {}, OWN)]),
+        ({"b": [OSError()], "c": [(False, ())]}, []),
+    ],
+    ids=["not a member", "a stale member", "a slow worker", "a slow member", "nobody"],
+)
+def test_who_gets_state_and_what(monkeypatch, state, offers, given):
+    async def something_listens(peer):
+        return ""
+
+    monkeypatch.setattr(departure, "refusal", something_listens)
+    assert _Worker(True, **offers).leaves(state) == given
+
+
+def test_state_that_was_taken_is_handed_on_again(monkeypatch):
+    """The worker may leave before replicas have moved to it."""
+    here = "tcp://a:1"
+    left, mirrors = {0: Versions(4, {"weight": np.zeros(1)})}, {1: Versions(4, {"moment": 0})}
+    monkeypatch.setattr(worker, "_workers", {})
+    worker.take_over("run", here, left, mirrors)
+    worker.take_over("run", here, {0: Versions(3, {"old": 0})}, {})
+    found = worker.state_at("run", here)
+    with pytest.raises(StaleTaskError, match="only keeps state"):
+        worker.replicas_at("run", here)
+    given = _Worker(True, c=[(True, ())]).leaves(found)
+    assert given == [("tcp://c:1", {0: ["weight"]}, MIRRORED)]
 
 
 def test_runs_do_not_wait_for_each_other(monkeypatch):
     """Each may wait for seconds, and who ends a worker may kill it then."""
     runs, waiting = [f"run {number}" for number in range(20)], []
 
-    async def wait_for_ever(self, token, replicas):
+    async def wait_for_ever(self, token, state, limit):
         waiting.append(token)
         await asyncio.Event().wait()
 
@@ -63,7 +135,7 @@ def test_runs_do_not_wait_for_each_other(monkeypatch):
 
     monkeypatch.setattr(departure, "_PATIENCE", 0.1)
     monkeypatch.setattr(departure, "runs_at", lambda address: list(runs))
-    monkeypatch.setattr(departure, "replicas_at", lambda token, address: SimpleNamespace())
+    monkeypatch.setattr(departure, "state_at", lambda token, address: SimpleNamespace())
     monkeypatch.setattr(departure, "leave", lambda token, worker: None)
     monkeypatch.setattr(departure, "release", release)
     monkeypatch.setattr(departure._Holdings, "_hand_on", wait_for_ever)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpexec.engine.cluster.home_table import HomeTable
 from dpexec.engine.cluster.worker.state import Held
+from dpexec.engine.cluster.worker.worker import Kind
 
-__all__ = ["ATTEMPTS", "common_step", "having", "named", "report", "what_is_lost"]
+__all__ = ["ATTEMPTS", "common_step", "having", "named", "report", "what_is_lost", "whole"]
 
 ATTEMPTS = 5
 """How often a step or the set-up of a run may lose workers before it is given up.
@@ -16,30 +17,41 @@ ATTEMPTS = 5
 It may be what kills them. A task of the user that does so has killed four when dask gives it up.
 """
 
+_Place = tuple[str, int, Kind]
 _logger = logging.getLogger(__name__)
 
 
 def common_step(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
     """The last step that all remaining replicas have made: the complete one, or an allowed one.
 
-    For lost replicas, their mirrors count. States older than the complete step do not count: they
-    are on workers that were silent for some time.
+    For lost replicas, their mirrors and what closed workers left count. States older than the
+    complete step do not: they are on workers that were silent for some time.
     """
-    there = {device for found in held.values() for device in found.stores}
-    made = [max(steps) for found in held.values() for steps in found.stores.values()]
-    for found in held.values():
-        made += [max(steps) for device, steps in found.mirrors.items() if device not in there]
+    there = {device for found in held.values() for device in found.steps["stores"]}
+    made = [
+        max(steps)
+        for found in held.values()
+        for kind, known in found.steps.items()
+        for device, steps in known.items()
+        if kind == "stores" or device not in there
+    ]
     least = min((step for step in made if step >= complete), default=complete)
     return max(step for step in (complete, *allowed) if step <= least)
 
 
-def having(held: Mapping[str, Held], device: int, step: int, mirrored: bool) -> list[str]:
-    """The workers that have the state of a replica after a step, or its mirror."""
-    return [
-        worker
-        for worker, found in held.items()
-        if step in (found.mirrors if mirrored else found.stores).get(device, ())
-    ]
+def having(held: Mapping[str, Held], device: int, step: int, kind: Kind) -> list[str]:
+    """The workers that have the state of a replica after a step, as a certain kind of state."""
+    return [worker for worker, found in held.items() if step in found.steps[kind].get(device, ())]
+
+
+def whole(held: Mapping[str, Held], devices: Iterable[int], step: int) -> list[_Place]:
+    """Where all variables of replicas are after a step: with replicas, or left by closed workers.
+
+    Returns:
+        Workers, replicas and kinds of state; those with replicas first.
+    """
+    kinds: tuple[Kind, ...] = "stores", "left"
+    return [(w, d, kind) for kind in kinds for d in devices for w in having(held, d, step, kind)]
 
 
 def what_is_lost(device: int, homes: HomeTable, mirrored: bool) -> str:

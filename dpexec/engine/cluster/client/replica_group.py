@@ -26,7 +26,7 @@ from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.cluster.worker.departure import hold_until_closed
 from dpexec.engine.cluster.worker.own_state import own_names
 from dpexec.engine.cluster.worker.state import Held
-from dpexec.engine.cluster.worker.worker import rehearse
+from dpexec.engine.cluster.worker.worker import KINDS, rehearse
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.engine.dask.annotations import of_ours
@@ -267,7 +267,7 @@ class ReplicaGroup:
         Raises:
             WorkerLostError: some are gone, or cannot take replicas, as they lack a package.
         """
-        args = cluster_state.setup, step, self._spec, list(self.homes.workers)
+        args = cluster_state.setup, step, self._spec, list(self.homes.workers), self.filled
         futures = {worker: self._submit(worker, *args) for worker in homes}
         what = "to make room for replicas"
         if not self._contact.ended([*futures.values()], _IMPORT):  # or others have all threads
@@ -283,12 +283,13 @@ class ReplicaGroup:
 
     def _move(self, homes: HomeTable, held: Mapping[str, Held], step: int) -> None:
         """Bring all state to its homes and mirrors."""
-        for worker in homes.workers.keys() - held.keys():
+        ready = {worker for worker, found in held.items() if found.has_room}
+        for worker in homes.workers.keys() - ready:
             self._make_room({worker: homes.workers[worker]}, step)
         everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
         moved = {}
         for worker, devices in homes.workers.items():
-            new = [d for d in devices if worker not in losses.having(held, d, step, mirrored=False)]
+            new = [d for d in devices if worker not in losses.having(held, d, step, "stores")]
             if new:
                 moved[worker] = self._parts(worker, new, held, step)
         self._give(moved, step, False, everybody, "to move replicas")
@@ -296,8 +297,8 @@ class ReplicaGroup:
         self._is_last = len(homes.workers) == 1 and (before > 1 or self._is_last)
         mirrors: dict[str, dict[int, list[Any]]] = {}
         for device, worker in self.mirrors if self.filled else ():
-            if self._mirror_anew or worker not in losses.having(held, device, step, mirrored=True):
-                args = step, device, False, self.own[device]
+            if self._mirror_anew or worker not in losses.having(held, device, step, "mirrors"):
+                args = step, device, "stores", self.own[device]
                 part = self._submit(homes.address[device], cluster_state.take, *args)
                 mirrors.setdefault(worker, {})[device] = [part]
         self._give(mirrors, step, True, homes.workers, "to mirror replicas")
@@ -325,8 +326,8 @@ class ReplicaGroup:
             return
         (worker, devices), *_ = self.homes.workers.items()
         first = devices[0]  # gives the variables that are equal on all replicas
-        wanted: list[tuple[Any, ...]] = [(device, False, self.own[device]) for device in devices]
-        wanted.append((first, False, None, self.own[first]))
+        wanted: list[tuple[Any, ...]] = [(d, "stores", self.own[d]) for d in devices]
+        wanted.append((first, "stores", None, self.own[first]))
         tasks = [self._submit(worker, cluster_state.take, step, *args) for args in wanted]
         found = self._contact.gather(tasks, self.homes.workers, "to copy state to the client")
         *own, common = ({name: host_copy(value) for name, value in part.items()} for part in found)
@@ -355,18 +356,14 @@ class ReplicaGroup:
         """
         if not self.filled:
             return {device: [] for device in devices}
-        sources = [
-            (home, device)
-            for device in range(len(self.own))
-            for home in losses.having(held, device, step, mirrored=False)
-        ]
+        sources = losses.whole(held, range(len(self.own)), step)
         if not sources and (kept := self._kept_after(step)):
             return {device: kept[device] for device in devices}
         if not sources:
             raise StateLostError(losses.what_is_lost(devices[0], self.homes, self._mirrored))
         own = {device: self._own_part(device, worker, held, step) for device in devices}
-        home, device = min(sources, key=lambda source: self._distance(source[0], worker))
-        common = self._part(home, worker, step, device, False, None, self.own[device])
+        home, first, kind = min(sources, key=lambda source: self._distance(source[0], worker))
+        common = self._part(home, worker, step, first, kind, None, self.own[first])
         return {device: [*part, common] for device, part in own.items()}
 
     def _kept_after(self, step: int) -> Mapping[int, list[Any]] | None:
@@ -388,11 +385,11 @@ class ReplicaGroup:
         """The tasks that give a worker a replica's own state; empty if it has none."""
         if not self.own[device]:
             return []
-        for mirrored in (False, True):
-            there = losses.having(held, device, step, mirrored)
+        for kind in KINDS:
+            there = losses.having(held, device, step, kind)
             if there:
                 home = min(there, key=lambda home: self._distance(home, worker))
-                return [self._part(home, worker, step, device, mirrored, self.own[device])]
+                return [self._part(home, worker, step, device, kind, self.own[device])]
         if kept := self._kept_after(step):  # the last one was lost while replicas moved from it
             return kept[device][:1]
         raise StateLostError(losses.what_is_lost(device, self.homes, self._mirrored))

@@ -21,7 +21,15 @@ from dpexec.engine.cluster.worker.gpus import require_gpu
 from dpexec.engine.cluster.worker.log import leave_out_told_errors
 from dpexec.engine.cluster.worker.nannies import end_at_once, leave_interrupts_to_nanny
 from dpexec.engine.cluster.worker.versions import StaleTaskError, StepArrays, Versions
-from dpexec.engine.cluster.worker.worker import WorkerReplicas, at_work, keep, release, replicas_at
+from dpexec.engine.cluster.worker.worker import (
+    Kind,
+    WorkerReplicas,
+    at_work,
+    keep,
+    release,
+    replicas_at,
+    state_at,
+)
 from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
@@ -50,20 +58,20 @@ class Held(NamedTuple):
     """The state that a worker has.
 
     Args:
-        stores: by replica that lives there, the steps whose state is known.
-        mirrors: the same for replicas that it mirrors.
+        steps: by what the state is there, and by replica, the steps whose state is known.
         running: how many tasks of earlier epochs have not ended yet.
+        has_room: whether it can run replicas; if not, it keeps what closed workers left.
     """
 
-    stores: dict[int, tuple[int, ...]]
-    mirrors: dict[int, tuple[int, ...]]
+    steps: Mapping[Kind, Mapping[int, tuple[int, ...]]]
     running: int
+    has_room: bool
 
 
 # ---- homes change
 
 
-def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str]) -> None:
+def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str], keeps: bool) -> None:
     """Prepare a worker for replicas of a run, whose state comes later.
 
     Args:
@@ -71,6 +79,7 @@ def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str]) -> N
         step: number of the last complete step.
         spec: how program and plans are compiled.
         peers: addresses of all workers with replicas.
+        keeps: whether the worker keeps the state that closed workers left with it.
 
     Raises:
         RuntimeError: replicas are on GPUs, and the worker has no suitable one.
@@ -81,7 +90,7 @@ def setup(epoch: Epoch, step: int, spec: Compilation, peers: Sequence[str]) -> N
         leave_interrupts_to_nanny(worker)
         end_at_once()
     require_gpu(spec, worker.address)
-    keep(WorkerReplicas(epoch, spec, peers), worker.address)
+    keep(WorkerReplicas(epoch, spec, peers), worker.address, keeps)
     hold_until_closed(worker)
 
 
@@ -94,20 +103,20 @@ async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
         The state that the worker has; None if it has none of the run.
     """
     try:
-        replicas = replicas_at(epoch.token, dask_worker.address)
+        state = state_at(epoch.token, dask_worker.address)
     except StaleTaskError:
         return None
-    replicas.epoch = epoch
+    state.epoch = epoch
     leave(epoch.token, dask_worker)
     until = time.monotonic() + _PATIENCE
-    while replicas.running and time.monotonic() < until:
+    while state.running and time.monotonic() < until:
         await asyncio.sleep(_POLL)
-    running = replicas.running  # read before the steps, which running tasks may still change
-    stores, mirrors = (
-        {device: versions.steps for device, versions in known.items()}
-        for known in (replicas.stores, replicas.mirrors)
-    )
-    return Held(stores, mirrors, running)
+    running = state.running  # read before the steps, which running tasks may still change
+    steps = {
+        kind: {device: versions.steps for device, versions in known.items()}
+        for kind, known in state.kinds.items()
+    }
+    return Held(steps, running, isinstance(state, WorkerReplicas))
 
 
 def settle(
@@ -134,6 +143,7 @@ def settle(
     replicas.peers = list(stored)
     replicas.stores = _kept(replicas.stores, step, stored[address])
     replicas.mirrors = _kept(replicas.mirrors, step, mirrored.get(address, ()))
+    replicas.left = {}
 
 
 def _kept(
@@ -151,7 +161,7 @@ def take(
     epoch: Epoch,
     step: int,
     device: int,
-    mirrored: bool,
+    kind: Kind,
     names: Collection[str] | None = None,
     but: Collection[str] = (),
 ) -> dict[str, Any]:
@@ -164,12 +174,13 @@ def take(
         epoch: the epoch that begins.
         step: the step after which the state is wanted.
         device: the replica.
-        mirrored: whether the worker mirrors the replica; if not, it is its home.
+        kind: what the state is on this worker.
         names: names of the wanted variables; None: all.
         but: names of variables that are not wanted.
     """
-    with at_work(epoch) as replicas:
-        known = (replicas.mirrors if mirrored else replicas.stores)[device].at(step)
+    state = state_at(epoch.token, get_worker().address)
+    with state.working(epoch):
+        known = state.kinds[kind][device].at(step)
         wanted = [name for name in known if (names is None or name in names) and name not in but]
         return values_on(CPUPlace(), {name: known[name] for name in wanted})
 

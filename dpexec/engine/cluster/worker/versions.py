@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -312,7 +312,7 @@ class Versions:
 
 
 def parts(
-    replicas: Mapping[int, Versions], names: Sequence[Collection[str]]
+    replicas: Mapping[int, Versions], names: Mapping[int, Collection[str]]
 ) -> dict[int, Versions]:
     """Both versions of some variables of a worker's replicas, on the host.
 

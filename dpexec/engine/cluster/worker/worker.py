@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 from distributed import get_worker
 
@@ -32,9 +32,70 @@ from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
+Kind = Literal["stores", "left", "mirrors"]
+"""What state of replicas is on a worker, see :class:`HeldState`."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
-class WorkerReplicas:
-    """State of the replicas that live on one worker.
+
+class HeldState:
+    """State of a run's replicas on one worker, which need not be able to run them.
+
+    A worker that is closed may leave its state with one that takes no part in the run.
+
+    Args:
+        epoch: the present epoch.
+        peers: addresses of all workers with replicas.
+
+    Attributes:
+        stores: the persistable variables of replicas that live here.
+        mirrors: own state of replicas on other workers.
+        left: the persistable variables of replicas that lived on closed workers; on the host.
+        running: how many tasks run now.
+    """
+
+    def __init__(self, epoch: Epoch, peers: Sequence[str] = ()) -> None:
+        self.epoch, self.peers = epoch, peers
+        self.stores: dict[int, Versions] = {}
+        self.mirrors: dict[int, Versions] = {}
+        self.left: dict[int, Versions] = {}
+        self.running = 0
+        self._lock = threading.Lock()
+
+    @property
+    def kinds(self) -> Mapping[Kind, Mapping[int, Versions]]:
+        """All state: versions by replica, by what they are here."""
+        return {"stores": self.stores, "left": self.left, "mirrors": self.mirrors}
+
+    @contextlib.contextmanager
+    def working(self, epoch: Epoch) -> Iterator[None]:
+        """Let a task work on the replicas.
+
+        Raises:
+            StaleTaskError: the task is of another epoch.
+        """
+        self.begin_work(epoch)
+        try:
+            yield
+        finally:
+            self.end_work()
+
+    def begin_work(self, epoch: Epoch) -> None:
+        """Called when a task begins to work, see :meth:`working`."""
+        with self._lock:
+            if epoch != self.epoch:
+                raise StaleTaskError(
+                    f"a task of epoch {epoch.number} came in epoch {self.epoch.number}"
+                )
+            self.running += 1
+
+    def end_work(self) -> None:
+        """Called when such a task has ended."""
+        with self._lock:
+            self.running -= 1
+
+
+class WorkerReplicas(HeldState):
+    """The replicas that live on one worker, with what their steps need.
 
     Args:
         epoch: the present epoch.
@@ -43,23 +104,17 @@ class WorkerReplicas:
 
     Attributes:
         place: the device of the replicas.
-        stores: the persistable variables of the replicas.
-        mirrors: own state of replicas on other workers.
         launch: runs tasks.
-        running: how many tasks run now.
     """
 
     def __init__(self, epoch: Epoch, spec: Compilation, peers: Sequence[str] = ()) -> None:
         import dpexec.engine.ops  # noqa: F401 - the kernels must be registered in this process
 
+        super().__init__(epoch, peers)
         keep_freed_memory()
-        self.epoch, self.peers = epoch, peers
         self.spec, self.place = spec, spec.places[0]
         self.graph, _ = spec.graph()
-        self.stores: dict[int, Versions] = {}
-        self.mirrors: dict[int, Versions] = {}
         self.launch = WorkerLaunch(self.place)
-        self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
         self._bindings: dict[int, WorkerBinding] = {}
         self._memory = Memory()
@@ -69,7 +124,6 @@ class WorkerReplicas:
         self._recorded = -1
         self._recording: Recording | None = None
         self._done: set[Hashable] = set()
-        self._lock = threading.Lock()
 
     def bind(self, new: Sequence[NewBinding], kept: Collection[int]) -> None:
         """Bind plans to the shapes of batches, and forget bindings that the client does not keep.
@@ -108,33 +162,6 @@ class WorkerReplicas:
     def knows(self, number: int) -> bool:
         """Whether a binding is still kept."""
         return number in self._bindings
-
-    @contextlib.contextmanager
-    def working(self, epoch: Epoch) -> Iterator[None]:
-        """Let a task work on the replicas.
-
-        Raises:
-            StaleTaskError: the task is of another epoch.
-        """
-        self.begin_work(epoch)
-        try:
-            yield
-        finally:
-            self.end_work()
-
-    def begin_work(self, epoch: Epoch) -> None:
-        """Called when a task begins to work, see :meth:`working`."""
-        with self._lock:
-            if epoch != self.epoch:
-                raise StaleTaskError(
-                    f"a task of epoch {epoch.number} came in epoch {self.epoch.number}"
-                )
-            self.running += 1
-
-    def end_work(self) -> None:
-        """Called when such a task has ended."""
-        with self._lock:
-            self.running -= 1
 
     def envs(self, plan: Plan, step: StepOf) -> list[Env]:
         """The envs of a step, made by its first task on this worker.
@@ -220,7 +247,22 @@ class WorkerReplicas:
             self._done.add(task)
 
 
-_workers: dict[tuple[str, str], WorkerReplicas] = {}
+NEVER = -1
+"""Number of an epoch that no task has."""
+
+_workers: dict[tuple[str, str], HeldState] = {}
+_changing = threading.Lock()  # tasks make room while an event loop takes what others leave
+
+
+def state_at(token: str, address: str) -> HeldState:
+    """The state of a run on the worker of an address, which is in this process.
+
+    Raises:
+        StaleTaskError: the worker has none.
+    """
+    if (token, address) not in _workers:
+        raise StaleTaskError(f"worker {address} has no state of run {token}")
+    return _workers[token, address]
 
 
 def replicas_at(token: str, address: str) -> WorkerReplicas:
@@ -229,13 +271,14 @@ def replicas_at(token: str, address: str) -> WorkerReplicas:
     Raises:
         StaleTaskError: the worker has none.
     """
-    if (token, address) not in _workers:
-        raise StaleTaskError(f"worker {address} has no replicas of run {token}")
-    return _workers[token, address]
+    found = state_at(token, address)
+    if not isinstance(found, WorkerReplicas):
+        raise StaleTaskError(f"worker {address} only keeps state of run {token} for others")
+    return found
 
 
 def runs_at(address: str) -> list[str]:
-    """The tokens of the runs that have replicas on the worker of an address."""
+    """The tokens of the runs that have state on the worker of an address."""
     return [token for token, where in list(_workers) if where == address]
 
 
@@ -251,15 +294,47 @@ def at_work(epoch: Epoch) -> Iterator[WorkerReplicas]:
         yield replicas
 
 
-def keep(replicas: WorkerReplicas, address: str) -> None:
-    """Keep the replicas of a run on a worker."""
-    _workers[replicas.epoch.token, address] = replicas
+def keep(replicas: WorkerReplicas, address: str, also_left: bool) -> None:
+    """Keep the replicas of a run on a worker.
+
+    Args:
+        replicas: the replicas, without state so far.
+        address: of the worker.
+        also_left: whether to keep also what closed workers left there.
+    """
+    key = replicas.epoch.token, address
+    with _changing:
+        if also_left and key in _workers:
+            replicas.left |= _workers[key].left
+            replicas.mirrors |= _workers[key].mirrors
+        _workers[key] = replicas
+
+
+def take_over(
+    token: str, address: str, left: Mapping[int, Versions], mirrors: Mapping[int, Versions]
+) -> None:
+    """Keep state that a closed worker hands on, unless a later one is there.
+
+    Args:
+        token: of the run.
+        address: of the worker that takes the state.
+        left: all variables of replicas.
+        mirrors: own state of replicas.
+    """
+    with _changing:
+        state = _workers.setdefault((token, address), HeldState(Epoch(token, NEVER)))
+        for known, found in (state.left, left), (state.mirrors, mirrors):
+            for device, versions in found.items():
+                if device not in state.stores and (
+                    device not in known or known[device].step < versions.step
+                ):
+                    known[device] = versions
 
 
 def release(token: str, dask_worker: Any) -> None:
-    """Forget the replicas of a run."""
-    replicas = _workers.pop((token, dask_worker.address), None)
-    for versions in () if replicas is None else replicas.stores.values():
+    """Forget the state of a run."""
+    state = _workers.pop((token, dask_worker.address), None)
+    for versions in () if state is None else state.stores.values():
         versions.late = None  # it refers to code, which refers to all versions
 
 
