@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import os
 import threading
 import time
 
@@ -11,12 +12,15 @@ import dask.dataframe as dd
 import numpy as np
 import pandas
 import pytest
+from dask import delayed
 
 import dpexec as fluid
 from dpexec.engine.cluster.client import gang_lines
 from dpexec.engine.cluster.gang_messages import Order
 from dpexec.engine.core.errors import ClusterError
 from dpexec.engine.dask import deliveries
+from dpexec.engine.dask.held import held_arrays
+from dpexec.engine.dask.waiting import Contact
 from dpexec.engine.executors.steps import ProgramSteps
 from tests.distributed.faults import die
 from tests.distributed.traffic import client_bytes
@@ -138,6 +142,23 @@ def test_a_silent_worker_is_waited_for_once(mortals, expected, monkeypatch, coll
     state = train(frame(), mortals.client, collectives, limit=2, epochs=3)
     assert_equal(state, expected(epochs=3))
     assert sum(seconds > 2 for seconds in took) == 1
+
+
+def test_a_silent_worker_may_hold_what_is_computed_again(mortals):
+    """As in the next epoch, while a block of the last one is not freed yet: names are the same."""
+    contact = Contact(mortals.client, limit=2)
+    first, second = homes = mortals.addresses()
+    parts = [delayed(dict, pure=True)(x=np.full((3, 1), part)) for part in range(4)]
+    with dask.annotate(workers=homes, allow_other_workers=False):
+        earlier = held_arrays(contact, parts)
+    mortals.stop(second)
+    contact.reach(os.getpid, homes=dict.fromkeys(homes, ()), what="to see who is silent")
+    again = held_arrays(contact, parts)
+    for before, now in zip(earlier, again, strict=True):
+        futures = [rows["x"].pieces[0].block.future for rows in (before, now)]
+        assert mortals.client.who_has(futures[1])[futures[1].key] == (first,)
+    values = mortals.client.gather([rows["x"].pieces[0].block.future for rows in again])
+    assert [value["x"][0, 0] for value in values] == [0, 1, 2, 3]
 
 
 @pytest.fixture

@@ -59,8 +59,8 @@ class Computing:
         parts: the blocks of each collection.
         steps: functions applied to a block one after another. The result of the last one but one is
             the block of the feed; the client gets the result of the last one.
-        anew: whether to give all tasks new names. Dask takes a task of a known name for done if a
-            worker holds its result, also if that worker is silent.
+        anew: whether to give all tasks new names, which is done in any case for results that only
+            silent workers hold: dask takes a task of a known name for done.
     """
 
     def __init__(
@@ -170,7 +170,8 @@ class Computing:
             if copies := self._brought.get(workers):
                 limit = self._contact.limit
                 client.scatter(copies, workers=list(workers), direct=False, timeout=limit)
-            sent = _without_between([blocks[i] for i in chosen], self._anew)
+            some = [blocks[i] for i in chosen]
+            sent = _without_between(some, self._anew or self._is_made_in_silence(some))
             made = [client.compute(sent, **where)]
             for step in self._steps:
                 made.append(client.map(step, made[-1], pure=not workers, **where))
@@ -210,6 +211,13 @@ class Computing:
                 "until it answers, or dask gives it up (distributed.scheduler.worker-ttl)",
                 worker,
             )
+
+    def _is_made_in_silence(self, blocks: Sequence[Any]) -> bool:
+        """Whether silent workers alone hold what tasks of blocks have made, in an earlier epoch."""
+        if not self._silent:
+            return False
+        made = [k for b in blocks for k, v in _graph_of(b).items() if not isinstance(v, Future)]
+        return any(map(self._is_silent, self._contact.holders(made).values()))
 
     def _is_silent(self, holders: Sequence[str]) -> bool:
         """Whether data is held, by silent workers only."""
