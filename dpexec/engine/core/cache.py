@@ -55,7 +55,7 @@ LIMITS = {
         50_000, "that of bindings: small programs may have more of them"
     ),
     "operators of groups": Limit(4_096, "attributes of the fused operator"),
-    "paces of steps": Limit(32, "identity of the plan"),
+    "usual steps": Limit(1_024, "number of the binding"),
     "plans": Limit(32, "fetches, fed names, idle devices"),
     "primitives of a call": Limit(1, "numbers that a run tells, of one call"),
     "rows of devices": Limit(256, "names and shapes of what is fed"),

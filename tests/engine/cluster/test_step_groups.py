@@ -121,10 +121,19 @@ def test_members_that_go_at_about_the_same_pace_measure_the_same_steps(clock):
     assert len(few & many) > 0.8 * len(few) > 20
 
 
-def test_plans_that_take_turns_are_all_measured(groups, clock):
-    found = [(step % 2, make(groups, clock, step, 0.001, step % 2)) for step in range(4000)]
-    for plan in range(2):
-        assert sum(measured for which, measured in found if which == plan) > 10
+@pytest.mark.parametrize("count", [2, 3, 24])
+def test_plans_that_take_turns_are_all_measured(groups, clock, count):
+    found = [(step % count, make(groups, clock, step, 0.01, step % count)) for step in range(6000)]
+    for plan in range(count):
+        assert sum(measured for which, measured in found if which == plan) > 5
+    assert sum(measured for _, measured in found) < 60 * 12
+
+
+def test_plans_that_come_once_are_told_like_those_that_were_measured(groups, clock):
+    """Each batch may have a plan of its own, as that of a loop over sequences."""
+    found = [make(groups, clock, step, 0.03, step) for step in range(100)]
+    assert 8 < sum(found) < 40
+    assert groups.take()["groups"]["all_reduce"] == pytest.approx([0.1, 100])
 
 
 class CodeNotes(Notes):

@@ -7,7 +7,7 @@ name, such as ``forward_backward_dev0``.
 
 At most one step in a tenth of a second is measured, and measuring takes at most a hundredth of the
 time. Which steps are measured depends on their count, so that members with the same pace measure
-the same steps.
+the same steps, and not on their bindings: every batch may have one of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,31 +47,34 @@ _SPANS = 100  # how many tasks of a step are told: the longest ones
 _TEXT = 200  # characters of an error
 _COSTS = 7  # of how many latest steps the processor time is kept
 _NANO = 1e-9
+_WHOLE = 1 << 32
+_GOLDEN = 2_654_435_769  # that whole, divided by the golden ratio
+
+_Sums = dict[str, list[float]]
 
 
 @dataclass(slots=True)
 class _Pace:
-    """How often steps of a binding are measured.
+    """How often steps are measured.
 
     Args:
         steps: how many steps were made.
-        every: one in so many is measured; a power of 2.
+        every: one in so many is measured, on average; a power of 2.
         at: when the latest one was measured.
-        told: how many steps were told.
-        usual: by name of a task, its seconds and runs in the latest measured step. Later steps are
-            assumed to take the same.
     """
 
     steps: int = 0
     every: int = 1
     at: float = -float("inf")
-    told: int = 0
-    usual: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def is_due(self) -> bool:
-        """Whether the next step is measured."""
-        return self.steps % self.every == 0
+        """Whether the next step is measured.
+
+        Multiples of the golden ratio spread evenly and without a period. So bindings that take
+        turns all have their turn, and of two members the slower one measures what the other does.
+        """
+        return self.steps * _GOLDEN % _WHOLE < _WHOLE // self.every
 
     def adapt(self, now: float, wanted: float) -> None:
         """Called when a step is measured: adapt how many steps are not measured after it.
@@ -87,15 +90,32 @@ class _Pace:
             self.every //= 2
         self.at = now
 
-    def tell(self, until: int, sums: dict[str, list[float]]) -> int:
+
+@dataclass(slots=True)
+class _Usual:
+    """What steps of a binding consist of.
+
+    Args:
+        steps: how many steps were made.
+        told: how many steps were told.
+        sums: by name of a task, its seconds and runs in the latest measured step. Later steps are
+            assumed to take the same.
+    """
+
+    steps: int = 0
+    told: int = 0
+    sums: Mapping[str, list[float]] = field(default_factory=dict)
+
+    def tell(self, until: int, others: Mapping[str, list[float]], sums: _Sums) -> int:
         """Add the tasks of steps that were not told yet; returns the number of these steps.
 
         Args:
             until: number of the first step that is not to be told yet.
+            others: the sums of another binding, which count if none of this one was measured.
             sums: seconds and runs, by name of the task.
         """
         more, self.told = until - self.told, until
-        for name, (seconds, runs) in self.usual.items() if more else ():
+        for name, (seconds, runs) in (self.sums or others).items() if more else ():
             found = sums.setdefault(name, [0.0, 0.0])
             found[0] += seconds * more
             found[1] += runs * more
@@ -106,7 +126,7 @@ class _Measured(NamedTuple):
     """A step that was measured.
 
     Args:
-        pace: the pace of its binding.
+        usual: what steps of its binding consist of.
         before: how many steps of the binding came before it.
         every: one in so many steps was measured then.
         step: number of the step.
@@ -114,7 +134,7 @@ class _Measured(NamedTuple):
         row: position of the step in these notes.
     """
 
-    pace: _Pace
+    usual: _Usual
     before: int
     every: int
     step: int
@@ -131,12 +151,12 @@ class _Measured(NamedTuple):
         for task, start, stop in self.notes.tasks_ran(self.row):
             span = found.setdefault(task.id, [task, start, stop])
             span[1:] = min(span[1], start), max(span[2], stop)
-        usual: dict[str, list[float]] = {}
+        usual: _Sums = {}
         for task, start, stop in found.values():
             sums = usual.setdefault(task.key[0], [0.0, 0.0])
             sums[0] += (stop - start) * _NANO
             sums[1] += 1
-        self.pace.usual = usual
+        self.usual.sums = usual
         longest = sorted(found.values(), key=lambda span: span[1] - span[2])[:_SPANS]
         for task, start, stop in sorted(longest, key=lambda span: span[1]):
             device = None if task.is_collective else task.device
@@ -155,9 +175,10 @@ class StepGroups:
 
     def __init__(self, worker: Any, token: str, members: int) -> None:
         self.worker, self._tag, self._members = worker, token[:TAG], members
-        self._paces: LimitedCache[int, _Pace] = LimitedCache(limit_of("paces of steps"))
+        self._bindings: LimitedCache[int, _Usual] = LimitedCache(limit_of("usual steps"))
         self._adding = threading.Lock()
-        self._pace = _Pace()
+        self._pace, self._usual = _Pace(), _Usual()
+        self._latest: Mapping[str, list[float]] = {}
         self._kept: tuple[Notes, int] | None = None
         self._following: Steps | None = None
         self._measured: deque[_Measured] = deque()
@@ -187,11 +208,11 @@ class StepGroups:
         if not self._awaited:
             self._awaited = True
             self.worker.loop.add_callback(self._tell_later)
-        pace = self._paces.get(number)
-        if pace is None:
+        usual_steps = self._bindings.get(number)
+        if usual_steps is None:
             with self._adding:
-                pace = self._paces[number] = _Pace()
-        self._pace = pace
+                usual_steps = self._bindings[number] = _Usual()
+        self._usual, pace = usual_steps, self._pace
         self._spent = time.thread_time()
         # A recorded step on GPUs waits for each operator, and replays no graphs.
         self._measures = pace.is_due and not on_gpus(binding.plan.graph.places)
@@ -217,11 +238,13 @@ class StepGroups:
         if followed is not None and followed.stop > followed.first:
             self._kept = followed.notes, followed.first
         if self._kept is not None:
-            pace, (notes, row) = self._pace, self._kept
-            self._measured.append(_Measured(pace, pace.steps, pace.every, self._step, notes, row))
+            usual, (notes, row) = self._usual, self._kept
+            every = self._pace.every
+            self._measured.append(_Measured(usual, usual.steps, every, self._step, notes, row))
             self._kept = None
         self._costs[self._measures].append(time.thread_time() - self._spent)
         self._pace.steps += 1
+        self._usual.steps += 1
         self._ended = time.perf_counter()
 
     def fail(self, error: BaseException, name: str) -> None:
@@ -264,11 +287,12 @@ class StepGroups:
         steps = 0
         for _ in range(count):
             measured = self._measured.popleft()
-            steps += measured.pace.tell(measured.before, groups)
+            steps += measured.usual.tell(measured.before, self._latest, groups)
             spans += measured.read(clock)
+            self._latest = measured.usual.sums
         with self._adding:
-            paces = list(self._paces.values())
-        steps += sum(pace.tell(pace.steps, groups) for pace in paces)
+            bindings = list(self._bindings.values())
+        steps += sum(usual.tell(usual.steps, self._latest, groups) for usual in bindings)
         failed = [self._failed.popleft() for _ in range(len(self._failed))]
         began, now = self._began, time.perf_counter()
         runs = [self._step, now - began] if now - began > _TELL and began > self._ended else None
