@@ -147,8 +147,8 @@ def _plain(into: Any, array: Any) -> bool:
     """Whether kernels can copy or add one array to another."""
     return (
         isinstance(array, np.ndarray)
-        and array.dtype is _SINGLE
-        and into.dtype is _SINGLE
+        and array.dtype == _SINGLE
+        and into.dtype == _SINGLE
         and array.size == into.size
         and array.flags.c_contiguous
         and into.flags.c_contiguous

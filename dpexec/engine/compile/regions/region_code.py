@@ -234,7 +234,7 @@ class SizedRegion:
         """
         for index, dtype in enumerate(self.dtypes):
             array = arrays[index]
-            if array.dtype is not dtype or not array.flags.c_contiguous:
+            if array.dtype != dtype or not array.flags.c_contiguous:
                 env.deferred.finish()
                 arrays[index] = np.ascontiguousarray(array, dtype)
         deferred = env.deferred

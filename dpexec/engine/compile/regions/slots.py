@@ -55,7 +55,7 @@ def form_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, int, int
     number = _numbers.get(form)
     if number is None:
         with _lock:
-            number = _numbers.setdefault(form, 2 * len(_forms) + (dtype is _SINGLE))
+            number = _numbers.setdefault(form, 2 * len(_forms) + (dtype == _SINGLE))
             if number >> 1 == len(_forms):
                 _forms.append(form)
     width = 0 if axis else dtype.itemsize

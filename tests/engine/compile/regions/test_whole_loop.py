@@ -95,6 +95,29 @@ def test_a_dynamic_rnn_trains_on_batches_of_any_lengths(wholes):
     both_ways(wholes, trained(layers.mean(layers.square(last))), feeds)
 
 
+def test_values_may_come_from_another_process(wholes):
+    """Pickle gives their types objects of their own, and theirs are the first of these shapes."""
+    x = fluid.data("x", [None, 43], "float32", lod_level=1)
+    network = layers.DynamicRNN()
+    with network.block():
+        word, before = network.step_input(x), network.memory(shape=[47], value=0.0)
+        after = layers.fc([word, before], 47, act="tanh", bias_attr=fluid.ParamAttr("bias"))
+        network.update_memory(before, after)
+        network.output(after)
+    loss = trained(layers.mean(layers.sequence_last_step(network())))
+    exe = fluid.Executor(fluid.CPUPlace())
+    start(exe)
+    for parameter in fluid.default_main_program().all_parameters():
+        tensor = fluid.global_scope().find_var(parameter.name).get_tensor()
+        tensor.set(pickle.loads(pickle.dumps(np.array(tensor))), fluid.CPUPlace())
+    for feed in texts((3, 1, 4), (2, 5), width=43):
+        rows = pickle.loads(pickle.dumps(np.array(feed["x"])))
+        lengths = feed["x"].recursive_sequence_lengths()
+        x = fluid.create_lod_tensor(rows, lengths, fluid.CPUPlace())
+        exe.run(feed={"x": x}, fetch_list=loss)
+    assert len(wholes) == 4 and all(wholes)
+
+
 def test_memory_that_is_needed_again_is_not_freed(wholes):
     x = fluid.data("x", [None, 200], "float32", lod_level=1)
     words = layers.fc(x, 200)
