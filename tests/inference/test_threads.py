@@ -40,8 +40,9 @@ def predictor(folder, threads):
     return fluid.core.create_paddle_predictor(config)
 
 
-def predicted(predictor, rows):
-    x = np.random.default_rng(rows).normal(size=(rows, 16, 24, 24)).astype("float32")
+def predicted(predictor, rows, scale=1.0):
+    x = np.random.default_rng(rows).normal(size=(rows, 16, 24, 24)) * scale
+    x = x.astype("float32")
     return predictor.run([fluid.core.PaddleTensor(x)])[0].as_ndarray()
 
 
@@ -110,6 +111,30 @@ def test_any_number_of_threads_gives_the_bits_of_one(folder, monkeypatch, thread
     other = several.clone()
     np.testing.assert_array_equal(predicted(other, 5), predicted(one, 5))
     assert threads in used
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-41])
+def test_any_number_of_threads_keeps_denormal_numbers_in_products(folder, scale):
+    one, *others = (predictor(folder, threads) for threads in (1, 2, 3))
+    for rows in (40, 3):
+        for several in others:
+            np.testing.assert_array_equal(
+                predicted(several, rows, scale), predicted(one, rows, scale)
+            )
+
+
+@pytest.mark.parametrize("layer", [("conv2d", 48, 3), ("fc", 600)])
+def test_results_that_are_denormal_are_those_of_one_thread(tmp_path, monkeypatch, layer):
+    monkeypatch.setattr(model, "available_cpus", lambda: 2)
+    main, startup, exe = fluid.Program(), fluid.Program(), fluid.Executor(fluid.CPUPlace())
+    with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        x, (name, *sizes) = fluid.data("x", [None, 16, 24, 24]), layer
+        y = getattr(layers, name)(x, *sizes, bias_attr=False)
+        exe.run(startup)
+        fluid.io.save_inference_model(str(tmp_path), ["x"], [y], exe, main)
+    one, two = (predicted(predictor(str(tmp_path), n), 8, 1e-38) for n in (1, 2))
+    np.testing.assert_array_equal(two, one)
+    assert np.count_nonzero((one != 0) & (abs(one) < 1e-38)) > one.size / 8
 
 
 def test_rows_of_products_are_divided_if_that_gives_the_same_bits():

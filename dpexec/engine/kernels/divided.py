@@ -15,6 +15,7 @@ import numpy as np
 
 from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.atomics import store
+from dpexec.engine.kernels.collectives import USUAL
 from dpexec.engine.kernels.compiling import Lazily, inline
 from dpexec.engine.kernels.machine import (
     Count,
@@ -220,6 +221,8 @@ def _divided(
     start = more - 8 * (_GIVEN + 1)
     words = own_words(start)
     words[_REFUSED], words[_CHOSEN] = 0, at
+    mode = set_float_mode(np.int32(USUAL))  # threads that begin now may take it over
     in_c(parallel, body, start, threads, 0)
+    set_float_mode(mode)
     awake[0] = ticks()
     return words[_REFUSED]

@@ -13,7 +13,8 @@ from dpexec.engine.core.cache import limit_of
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.engine.kernels import onednn
 from dpexec.engine.kernels.atomics import give_way, load, store, take
-from dpexec.engine.kernels.compiling import Lazily
+from dpexec.engine.kernels.collectives import USUAL
+from dpexec.engine.kernels.compiling import Lazily, inline
 from dpexec.engine.kernels.divided import in_c
 from dpexec.engine.kernels.lowering import Code, Constant, Sized, Value
 from dpexec.engine.kernels.machine import (
@@ -29,11 +30,11 @@ from dpexec.engine.kernels.machine import (
     kernel,
 )
 from dpexec.engine.kernels.onednn_epilogues import scales_of
-from dpexec.engine.kernels.tables import ticks
+from dpexec.engine.kernels.tables import set_float_mode, ticks
 
 ir, types = Lazily("llvmlite.ir"), Lazily("numba.types")
 
-__all__ = ["emit", "execute", "noted", "product", "unless"]
+__all__ = ["as_before", "as_the_team", "emit", "execute", "noted", "product", "unless"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
 _PATIENCE = 2**24
@@ -81,6 +82,26 @@ def _sgemm(
     return signature, generate
 
 
+@inline
+def as_the_team(awake: Any) -> Any:
+    """Let this thread keep denormal numbers in what it may divide, as the library's threads do.
+
+    One thread alone does it, too, so that the bits are the same. The mode of the others is left as
+    it is: they may work for other libraries.
+
+    Args:
+        awake: of a predictor; elsewhere one thread works, and denormal numbers count as zero.
+    """
+    return set_float_mode(np.int32(USUAL)) if as_word(awake) else np.int32(0)
+
+
+@inline
+def as_before(awake: Any, mode: Any) -> None:
+    """Give this thread the mode back that :func:`as_the_team` returned."""
+    if as_word(awake):
+        set_float_mode(mode)
+
+
 @kernel
 def execute(
     threads_of: Count, set_threads: Count, team: Count, awake: Integers, set_address: Count,
@@ -99,7 +120,9 @@ def execute(
     for i in range(n):
         status |= in_c(set_address, count(more, 1 + 2 * i), count(more, 2 * n + i))
     if status == 0:
+        mode = as_the_team(awake)
         status = in_c(run, primitive, stream, n, more)
+        as_before(awake, mode)
     in_c(set_threads, threads)
     if team > 1:
         awake[0] = ticks()
@@ -154,9 +177,11 @@ def product(
     """
     threads = in_c(threads_of)
     in_c(set_threads, team)
+    mode = as_the_team(awake)
     status = _sgemm(
         function, flipped, turned, m, n, k, alpha, a, a_width, b, b_width, as_word(out), n
     )
+    as_before(awake, mode)
     in_c(set_threads, threads)
     if team > 1:
         awake[0] = ticks()

@@ -17,6 +17,7 @@ from dpexec.engine.kernels.divided import divided_among, in_c
 from dpexec.engine.kernels.lowering import Code, Constant, Sized, Value
 from dpexec.engine.kernels.machine import Count, Floats, Integers, as_word, kernel
 from dpexec.engine.kernels.onednn import BIAS, DST, SCRATCHPAD, SRC, WEIGHTS, Primitive
+from dpexec.engine.kernels.onednn_calls import as_before, as_the_team
 from dpexec.engine.kernels.onednn_threads import by_rows
 from dpexec.engine.kernels.tables import ticks
 
@@ -79,7 +80,9 @@ def _product(
             address = as_word(scratch)
         status |= in_c(set_address, used[_HEAD + 2 * i + 1], address)
     if status == 0:
+        mode = as_the_team(awake)
         status = in_c(run, used[0], stream, n, as_word(used) + 8 * _HEAD)
+        as_before(awake, mode)
     in_c(set_threads, threads)
     if used[1] > 1:
         awake[0] = ticks()
