@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dask._task_spec import Alias, GraphNode, convert_legacy_graph, fuse_linear_task_spec
@@ -76,7 +76,7 @@ class Computing:
         self._others = 0  # workers that have no dpexec
         self._silent: dict[str, str] = {}
         self._pinned: set[str] = set()  # who has to be there
-        self._made: list[Any] = []
+        self._sent, self._made = list[Any](), list[Any]()
         self._brought: dict[tuple[str, ...], dict[Any, Any]] = {}
         """For each worker the data that it cannot get from others, by key."""
 
@@ -97,7 +97,8 @@ class Computing:
             there = self._contact.workers()
             self._workers = fitting(self._contact, there, soon=True)
             self._others = len(there) - len(self._workers)
-            known, self._pinned, self._made, self._brought = self._known(), set(), [], {}
+            known, self._pinned, self._brought = self._known(), set(), {}
+            self._sent, self._made = [], []
             try:
                 found, why = self._attempt()
             except (CancelledError, WorkerLostError) as error:
@@ -154,10 +155,10 @@ class Computing:
         apart.update(frozenset(pair) for pair in itertools.product(homes, self._silent))
         self._contact.reach(let_go, keys, apart, _OVER, homes=homes, what=_WHAT)
 
-    def _known(self) -> tuple[Collection[Any], ...]:
-        """What places depend on."""
+    def _known(self) -> tuple[Any, ...]:
+        """What places and names depend on."""
         there = self._contact.workers()
-        return there, set(self._contact.reachability.among(there)), set(self._silent)
+        return there, set(self._contact.reachability.among(there)), set(self._silent), self._anew
 
     # ---- sending
 
@@ -171,6 +172,7 @@ class Computing:
                 limit = self._contact.limit
                 client.scatter(copies, workers=list(workers), direct=False, timeout=limit)
             some = [blocks[i] for i in chosen]
+            self._sent += some
             sent = _without_between(some, self._anew or self._is_made_in_silence(some))
             made = [client.compute(sent, **where)]
             for step in self._steps:
@@ -216,8 +218,7 @@ class Computing:
         """Whether silent workers alone hold what tasks of blocks have made, in an earlier epoch."""
         if not self._silent:
             return False
-        made = [k for b in blocks for k, v in _graph_of(b).items() if not isinstance(v, Future)]
-        return any(map(self._is_silent, self._contact.holders(made).values()))
+        return any(map(self._is_silent, self._contact.holders(_made_by(blocks)).values()))
 
     def _is_silent(self, holders: Sequence[str]) -> bool:
         """Whether data is held, by silent workers only."""
@@ -305,7 +306,7 @@ class Computing:
         cut = {
             apart[frozenset((worker, holder))]: None
             for worker, found in told.items()
-            for holders in found
+            for holders in found.values()
             if all(frozenset((worker, holder)) in apart for holder in holders)
             for holder in holders
         }
@@ -313,7 +314,15 @@ class Computing:
         silent = {worker: why for worker, why in lost.items() if worker not in self._silent}
         self._silent |= silent
         wrong = [f"worker {worker} {why}" for worker, why in silent.items()]
+        if not (self._anew or silent) and self._is_for_ever(told.values()):
+            self._anew = True
+            wrong.append("silent workers alone hold what others need")
         return "; ".join([*cut, *wrong, *(f"worker {worker} has left" for worker in gone)])
+
+    def _is_for_ever(self, told: Iterable[Mapping[Any, Sequence[str]]]) -> bool:
+        """Whether workers wait for what silent ones have made, and others can make anew."""
+        keys = {k for found in told for k, holders in found.items() if self._is_silent(holders)}
+        return bool(keys) and not keys.isdisjoint(_made_by(self._sent))
 
     def _homes_of(self, ends: Sequence[Any]) -> Mapping[str, Sequence[int]]:
         found = self._contact.holders([end.key for end in ends]).values()
@@ -376,6 +385,11 @@ def _data_of(block: Any) -> list[Any]:
 def _futures_of(block: Any) -> list[Any]:
     """Futures in the graph of a block: data that is on workers, or will be."""
     return list(futures_of(_graph_of(block)))
+
+
+def _made_by(blocks: Iterable[Any]) -> list[Any]:
+    """The keys of all tasks in the graphs of blocks."""
+    return [k for b in blocks for k, v in _graph_of(b).items() if not isinstance(v, Future)]
 
 
 def _graph_of(block: Any) -> dict[Any, Any]:

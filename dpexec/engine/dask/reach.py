@@ -93,14 +93,14 @@ async def have_ended(addresses: Collection[str]) -> bool:
         return False
 
 
-def awaited(dask_worker: Any) -> set[tuple[str, ...]]:
-    """For all data that a worker has to fetch, the workers that hold it.
+def awaited(dask_worker: Any) -> dict[Any, tuple[str, ...]]:
+    """All data that a worker has to fetch, by key, and the workers that hold it.
 
     Args:
         dask_worker: of this process.
     """
     tasks = dask_worker.state.tasks.values()
-    return {tuple(task.who_has) for task in tasks if task.state in _FETCHING and task.who_has}
+    return {t.key: tuple(t.who_has) for t in tasks if t.state in _FETCHING and t.who_has}
 
 
 async def let_go(
