@@ -293,7 +293,7 @@ class Variables:
             binding: the binding.
             fed: names of persistable variables that they were fed.
         """
-        same = self._deferred_by == (binding.opened or binding, fed)
+        same = self._deferred_by == _what_is_deferred(binding, fed)
         written, known = self._deferred, self._deferred_to
         same = same and all(map(operator.is_, map(_value_of, known), written.values()))
         if same:  # first, as a thread that is reading one stores its value if it is not touched
@@ -334,7 +334,7 @@ class Variables:
         alike = not any(
             found[name].is_open for found in home.specs for name in kinds if name in found
         )
-        self._deferred_by = (home, fed) if tells and alike else None
+        self._deferred_by = _what_is_deferred(binding, fed) if tells and alike else None
         self._deferred_from = [*map(_source_of, self._deferred.values())] if tells else []
         self._moves = tensors.moves
 
@@ -377,6 +377,12 @@ class Variables:
 
 def _plans(bindings: Iterable[Binding]) -> list[Plan]:
     return [*dict.fromkeys(binding.plan for binding in bindings)]
+
+
+def _what_is_deferred(binding: Binding, fed: Collection[str]) -> tuple[Any, ...]:
+    """What is equal for bindings whose runs leave the same variables, of the same forms."""
+    home = binding.opened or binding
+    return binding.plan, fed, home if fed else home.stored
 
 
 def _kind(binding: Binding, device: int, name: str) -> VarType:

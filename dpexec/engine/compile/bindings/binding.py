@@ -72,6 +72,12 @@ class Binding:
         ]
 
     @functools.cached_property
+    def stored(self) -> Sequence[Mapping[str, Spec]]:
+        """Per device, the specs of persistable variables that runs write; sizes may be open."""
+        names = {name for _, name in (*self.plan.overwritten, *self.plan.commits)}
+        return [{n: spec for n, spec in specs.items() if n in names} for specs in self.given]
+
+    @functools.cached_property
     def steps(self) -> list[list[Step]]:
         """The bound steps of every task.
 
