@@ -7,7 +7,6 @@ from dpexec.compat.core_queries import (
     is_compiled_with_mkldnn,
     size_of_dtype,
 )
-from dpexec.engine.core import op_proto_and_checker_maker
 from dpexec.engine.core.dtypes import AttrType, VarDesc, VarType
 from dpexec.engine.core.errors import EnforceNotMet, EOFException
 from dpexec.engine.core.flags import globals
@@ -33,6 +32,7 @@ from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.engine.graph.node_graph import Graph
 from dpexec.engine.graph.nodes import IrNode as Node
+from dpexec.engine.ir import op_proto_and_checker_maker
 from dpexec.engine.ir.desc import ProgramDesc
 from dpexec.engine.ir.views import BlockView as BlockDesc
 from dpexec.engine.ir.views import OperatorView as OpDesc

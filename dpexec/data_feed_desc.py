@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass, field
 from dpexec.reading.multislot import Slot
 
 __all__ = ["DataFeedDesc", "FeedDescription", "SlotDescription"]

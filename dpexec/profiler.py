@@ -12,9 +12,9 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.dispatch.traces import profile_of
 from dpexec.engine.trace import files, profile
 from dpexec.engine.trace.events import Event, Trace

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import zipfile
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import fsspec
@@ -22,6 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from dpexec.checkpoint import manifests, seals
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.variable_values import Flat, value_of
 from dpexec.io.atomic import naming
 

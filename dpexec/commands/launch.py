@@ -16,11 +16,11 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpexec.commands import INTERRUPTED, CommandError
 from dpexec.commands.processes import Start, run_together
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["Job", "free_endpoints", "launch"]
 

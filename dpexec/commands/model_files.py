@@ -6,12 +6,12 @@ import json
 import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpexec.commands import CommandError
 from dpexec.commands.parameter_files import has_parameters_only, read_parameters
+from dpexec.engine.core.records import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

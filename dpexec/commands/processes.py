@@ -11,11 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NoReturn
 
 from dpexec.commands import OTHER_FAILED
+from dpexec.engine.core.records import dataclass, field
 
 __all__ = ["Failure", "Start", "run_together"]
 

@@ -10,13 +10,13 @@ import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dask.utils import key_split
 
 from dpexec.dashboard.reports import Sample, Slice
 from dpexec.engine.core.cache import LimitedCache, limit_of
+from dpexec.engine.core.records import dataclass, field
 
 __all__ = ["Group", "Member", "Members", "show_in_task_stream", "show_time_by_prefix"]
 

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ import numpy as np
 from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpexec.dashboard.reports import Sample, Slice
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.trace.recorder import Notes
 
 __all__ = ["Taken"]

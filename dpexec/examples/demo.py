@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpexec import viz
 from dpexec.engine.core.places import available_cpus
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.trace import save
 from dpexec.examples import curve
 from dpexec.examples.example import Example

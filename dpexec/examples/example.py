@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 import dpexec as fluid
+from dpexec.engine.core.records import dataclass
 
 Batch = dict[str, np.ndarray]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from dpexec.engine import kernels
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.places import Place, available_cpus
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import dpexec.engine.ops  # noqa: F401 - the operators that optimizers build
@@ -14,6 +13,7 @@ from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import see, similar
 from dpexec.engine.core.memory import no_cycles_sought
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import name_scope, noted_device, warn
 from dpexec.engine.ir.operator import Operator

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import dpexec as fluid
+from dpexec.engine.core.records import dataclass
 from dpexec.sklearn.inputs import InputSpec
 
 __all__ = ["PROBABILITIES", "VALUES", "Head"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from dask.base import is_dask_collection
 from scipy.sparse import csr_array
 
 import dpexec as fluid
+from dpexec.engine.core.records import dataclass
 
 __all__ = [
     "LABEL",

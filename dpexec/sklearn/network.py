@@ -6,13 +6,14 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from distributed import get_client
 
 import dpexec as fluid
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.unique_name import BUILDING
 from dpexec.sklearn.heads import Head
 from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, InputSpec

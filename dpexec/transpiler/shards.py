@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import Program

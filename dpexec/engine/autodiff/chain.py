@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.engine.autodiff.overwritten import Overwritten
 from dpexec.engine.core.errors import MissingGradientError, see
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir import opdef, roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import CallSite

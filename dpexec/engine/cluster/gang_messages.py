@@ -10,13 +10,14 @@ import contextlib
 import pickle as plain_pickle
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.protocol import pickle
 
 from dpexec.engine.cluster.messages import Epoch, GangStep, NewBinding
 from dpexec.engine.cluster.repeated_steps import ArrayForm, Remembered, in_lines, kind_of
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.dask.deliveries import StepRows
 from dpexec.engine.exchange.channels import LINE
 from dpexec.engine.exchange.messages import joined, parted

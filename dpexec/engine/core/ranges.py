@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["Check", "looking_later", "require_between"]
 

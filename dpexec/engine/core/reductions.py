@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["LARGEST", "PRODUCT", "REDUCTIONS", "SMALLEST", "SUM", "Reduction"]
 

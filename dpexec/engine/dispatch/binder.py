@@ -8,7 +8,6 @@ binding is little more than writing new numbers into tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.compile.bindings.binding import Binding
@@ -22,6 +21,7 @@ from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph

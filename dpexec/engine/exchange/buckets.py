@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.ir.spec import Spec
 

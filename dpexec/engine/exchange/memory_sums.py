@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from dpexec.engine.compile.bindings.code_step import CodeStep
 from dpexec.engine.compile.bindings.exchanges import Addition, Signs, TaskExchange
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum

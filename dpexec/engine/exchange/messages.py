@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.core.variable_values import flat, value_of
 from dpexec.engine.exchange.channels import LINE, Channel
 from dpexec.engine.exchange.wire import GangError, Tag, exchange

@@ -15,11 +15,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, connect
 from dpexec.engine.exchange.reception import Reception, knock

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpexec.engine.arguments.converted import as_integer
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.interrupts import Uninterrupted
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.executors.dataset_runs import BatchWatcher
 from dpexec.engine.feeds.partition_stream import PartitionStream, batches_of
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.errors import see
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["FedRows", "check_kind", "is_pandas", "partition_arrays"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.places import CUDAPlace, Place
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.gpu.streams import Lane
 
 __all__ = ["StreamSchedule"]

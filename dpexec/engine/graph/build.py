@@ -12,10 +12,10 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.places import Place
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.kinds import (
     ALL_REDUCE,
     ALL_SUM,

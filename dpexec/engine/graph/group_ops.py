@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef
 from dpexec.engine.ir.spec import Spec

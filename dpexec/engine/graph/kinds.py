@@ -7,9 +7,9 @@ which only read these files, show no more of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.reductions import SUM, Reduction
 
 __all__ = [

@@ -10,10 +10,10 @@ in the order of the devices, or all-reduced if every device has its own copy of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from dpexec.engine.core.lod import lod_name
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.kinds import ALL_REDUCE, BROADCAST, MERGE, REDUCE, SPLIT, Kind
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir import roles

@@ -13,11 +13,11 @@ import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from dpexec.engine.core.places import is_compiled_with_cuda
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["current_device", "current_name_scope", "device_guard", "name_scope", "noted_device"]
 

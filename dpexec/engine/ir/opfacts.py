@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.cost import Call, Count, counted
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpexec.engine.core import op_proto_and_checker_maker as maker
 from dpexec.engine.core import paddle_names
-from dpexec.engine.core.op_proto_and_checker_maker import OpRole
+from dpexec.engine.ir import op_proto_and_checker_maker as maker
+from dpexec.engine.ir.op_proto_and_checker_maker import OpRole
 
 FORWARD = OpRole.Forward.value
 BACKWARD = OpRole.Backward.value

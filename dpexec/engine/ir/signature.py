@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType
 from dpexec.engine.core.lod import LOD_SUFFIX
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.roles import GRAD_SUFFIX
 from dpexec.engine.ir.spec import SameAs, Spec, require
 

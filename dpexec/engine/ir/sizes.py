@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["Counts", "NeedsNumber", "Quotient", "Rows", "Size", "at", "at_most", "real"]
 

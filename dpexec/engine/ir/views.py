@@ -5,10 +5,10 @@ dpexec has no second copy of a program: these views read and write the Python ob
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType, VarType, as_var_type
+from dpexec.engine.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
 import numpy as np
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import im2col, onednn, onednn_calls
 from dpexec.engine.kernels.lowering import Code, Constant, Value

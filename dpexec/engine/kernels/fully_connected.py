@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls, onednn_rows
 from dpexec.engine.kernels.eight_bits import Scaling, is_small

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.kernels.generate import Pointwise, Reduction
 from dpexec.engine.kernels.lowering import Value
 from dpexec.engine.kernels.strides import OUTER, groups, merged, strides

@@ -23,11 +23,11 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.signature import keyword_only
 from dpexec.engine.kernels.implementations import claim
 from dpexec.engine.kernels.values import (

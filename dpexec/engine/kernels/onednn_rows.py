@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls
 from dpexec.engine.kernels.divided import divided_among, in_c

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.sizes import Counts
 
 __all__ = ["Buffer", "Constant", "Offsets", "Packed", "Ragged", "Sized", "Sparse", "Value"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ops._sequences import Ints, rows_of
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import require
 from dpexec.engine.ops._windows import (
     Padding,

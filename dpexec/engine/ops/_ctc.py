@@ -9,10 +9,11 @@ Source: Graves et al., 2006.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from dpexec.engine.core.records import dataclass
 
 NEVER = -1e30
 """Stands for the logarithm of 0; finite, so that differences are defined."""

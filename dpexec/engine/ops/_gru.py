@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ops._recurrent import Loops, activate, times_slope
 from dpexec.engine.ops._steps import Steps
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ops._totals import Deferred, Total
 
 __all__ = ["Course", "Iterations", "Ran", "State"]

@@ -8,11 +8,11 @@ from each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.spec import InvalidOp, Spec
 
 __all__ = ["SlotTypes", "require_kernel", "slot_types"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.runs import add_at
 from dpexec.engine.ir.opdef import require
 from dpexec.engine.ops._windows import Pair, Sizes, padding, sizes

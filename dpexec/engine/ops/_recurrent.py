@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, require
 from dpexec.engine.ops._shapes import require_same_dtype, same_dims
 from dpexec.engine.ops._steps import Steps

@@ -7,12 +7,12 @@ one from a :class:`dpexec.engine.core.random.RandomStream`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dpexec.engine.core.random import RandomStream, minstd
+from dpexec.engine.core.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

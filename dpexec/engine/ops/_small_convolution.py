@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec
 from dpexec.engine.ops._convolution import Window
 from dpexec.engine.ops._eight_bits import (

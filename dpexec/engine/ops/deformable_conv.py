@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.runs import add_at
 from dpexec.engine.ir.opdef import (
     OpDef,

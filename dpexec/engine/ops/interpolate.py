@@ -7,12 +7,12 @@ that depend only on the position.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._shapes import integers, require_float, require_numbers
 from dpexec.engine.ops._windows import has_channels_last, image_shape, size_of

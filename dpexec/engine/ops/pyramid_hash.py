@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from dpexec.engine.core.dtypes import VarType, is_float
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.random import rand_r
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import (
     GradContext,
     GradOp,

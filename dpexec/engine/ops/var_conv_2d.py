@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.lod import Lod
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.engine.ops._sequences import Ints, offsets_spec, sequence_count
 from dpexec.engine.ops._shapes import require_float, same_dims

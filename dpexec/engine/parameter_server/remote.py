@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.dispatch.engine import Engine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 
 __all__ = ["RowBlock", "row_blocks"]

@@ -8,13 +8,14 @@ like any other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.operator import Operator

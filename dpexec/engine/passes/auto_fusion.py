@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.group_ops import GroupOp, written
 from dpexec.engine.graph.operators import Operators, Uses
 from dpexec.engine.ir import roles

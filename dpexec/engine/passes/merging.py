@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
 
 __all__ = ["merge", "mergeable", "merged_collective"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from dpexec.engine.core.dtypes import ShownByName
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.passes import OperatorPass, Pass
 from dpexec.engine.strategy.fields import Field, Strategy, one_of, optional_bool, positive, strings
 from dpexec.engine.strategy.pass_builder import PassBuilder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dpexec.engine.core import hooks
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.trace import columns
 from dpexec.engine.trace.columns import TraceFormatError
 

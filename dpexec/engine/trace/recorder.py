@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.trace.events import Allocation, Event, Trace, tick
 from dpexec.engine.trace.processors import Samples, WorkerSamples
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import inliner
 
+from dpexec.engine.core.records import dataclass
 from dpexec.onnx.loading import mapping
 from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, as_var_type
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import has_open
 from dpexec.onnx.loading.dtypes import held

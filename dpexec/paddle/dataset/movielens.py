@@ -8,11 +8,11 @@ import functools
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.records import dataclass
 from dpexec.paddle.dataset.common import download
 from dpexec.reading.decorators import Reader
 

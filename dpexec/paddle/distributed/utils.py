@@ -6,10 +6,10 @@ import argparse
 import logging
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.commands.launch import free_endpoints
+from dpexec.engine.core.records import dataclass, field
 
 __all__ = [
     "Cluster",

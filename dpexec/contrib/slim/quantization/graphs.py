@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.places import Place
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.graph.ir_graph import IrGraph
 from dpexec.engine.graph.nodes import IrOpNode, IrVarNode

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpexec.engine.cluster.home_table import HomeTable
@@ -17,6 +16,7 @@ from dpexec.engine.compile.plans.collectives import NodeSum, sums_of
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Adder", "Along", "Divided", "way_of"]

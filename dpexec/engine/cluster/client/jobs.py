@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from dpexec.engine.cluster.client.units import Unit, units_of
 from dpexec.engine.cluster.home_table import HomeTable
@@ -18,6 +17,7 @@ from dpexec.engine.cluster.messages import Value
 from dpexec.engine.cluster.worker.actions import Action, Takes
 from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["Job", "Jobs", "jobs_of", "joined_names"]
 

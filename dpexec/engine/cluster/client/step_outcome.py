@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpexec.engine.cluster.worker.versions import StaleTaskError
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.exchange.wire import GangError
 
 if TYPE_CHECKING:

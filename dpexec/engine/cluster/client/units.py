@@ -7,7 +7,6 @@ replicas. Jobs are made of them, see :mod:`.jobs`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from dpexec.engine.cluster.client.adding import Along, Divided, way_of
 from dpexec.engine.cluster.home_table import HomeTable
@@ -24,6 +23,7 @@ from dpexec.engine.cluster.worker.version_store import written_on
 from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.core.records import dataclass, field
 
 __all__ = ["Unit", "home_of", "units_of"]
 

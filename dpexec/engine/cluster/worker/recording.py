@@ -11,7 +11,6 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +27,7 @@ from dpexec.engine.compile.bindings.records import (
     allocations_of,
 )
 from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.trace.events import Allocation
 from dpexec.engine.trace.live import Keeper
 from dpexec.engine.trace.processors import WorkerSamples, samples

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -25,6 +24,7 @@ from distributed.metrics import time as wall_time
 
 from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.places import on_gpus
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpexec.engine import kernels
@@ -17,6 +17,7 @@ from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.compile.regions.step import CollectiveCall, Step
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.memory import no_cycles_sought
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import op_error
 from dpexec.engine.ir.sizes import Counts, Rows, at

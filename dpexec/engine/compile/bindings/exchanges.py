@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["Addition", "Exchange", "Gates", "Signs", "TaskExchange", "slots_of"]
 

@@ -13,7 +13,6 @@ import functools
 import math
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +26,7 @@ from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.compile.regions.task import TaskCode
 from dpexec.engine.core.cache import limit_of
 from dpexec.engine.core.places import CUDAPlace
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.sizes import Counts, Rows
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.values import Packed

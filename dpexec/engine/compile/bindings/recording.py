@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,6 +41,7 @@ from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Step, run_steps
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.trace.events import Kind
 from dpexec.engine.trace.live import Keeper

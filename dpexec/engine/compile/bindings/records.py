@@ -7,7 +7,6 @@ no code, so it can be sent to another process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpexec.engine.compile.bindings.memory_use import Life
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.step import Step
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.graph.parts import parts_of
 from dpexec.engine.graph.ssa import OpNode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["GANG", "TASKS", "THREADS", "Link"]
 

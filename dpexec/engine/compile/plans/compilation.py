@@ -7,7 +7,7 @@ workers of a cluster build the same graph and plans as the client.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpexec.engine import kernels
 from dpexec.engine.compile.plans.bucket_size import GANG, TASKS, THREADS
@@ -15,6 +15,7 @@ from dpexec.engine.compile.plans.partition import PlanOptions
 from dpexec.engine.compile.plans.plan import Plan, PlanKey, make_plan
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, available_cpus, on_gpus
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.engine.graph.dot import write_graphviz
 from dpexec.engine.graph.kinds import ALL_REDUCE, REDUCE

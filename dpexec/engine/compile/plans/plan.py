@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dpexec.engine.compile.plans.collectives import bind_collective
@@ -16,6 +15,7 @@ from dpexec.engine.compile.plans.step_binding import bind_when_called
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step, kept, overwrites
 from dpexec.engine.core.places import on_gpus
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.describe import describe
 from dpexec.engine.graph.drawable import Drawable
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode

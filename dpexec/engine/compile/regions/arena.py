@@ -8,11 +8,11 @@ the last task that reads it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpexec.engine.compile.regions.memory import ALIGNMENT
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["Arena", "arena_of", "places_for"]
 

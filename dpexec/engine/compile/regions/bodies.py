@@ -6,12 +6,13 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.errors import EOFException
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.roles import grad_name

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.engine.core.random import RandomStream
+from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.core.rings import Ring
 from dpexec.engine.ir.operator import Operator
 

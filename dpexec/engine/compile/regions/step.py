@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from dpexec.engine.compile.regions.bodies import BodyError
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.errors import EnforceNotMet, EOFException, FunctionError, section_of
 from dpexec.engine.core.random import RandomStream
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir import roles

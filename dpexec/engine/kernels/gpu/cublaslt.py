@@ -15,10 +15,11 @@ import functools
 import importlib
 import threading
 from ctypes import byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from dpexec.engine.core.records import dataclass
 
 __all__ = ["BIAS", "BIAS_GRADIENT", "BIAS_RELU", "Library", "Product", "library", "multiply"]
 

@@ -11,12 +11,12 @@ every reader rounds to the same levels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.operators import Uses
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.passes.pairs import fused

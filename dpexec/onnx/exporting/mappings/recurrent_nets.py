@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from dpexec.engine.core.records import dataclass
 from dpexec.onnx.exporting.builder import Builder, Value, onnx_type
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import exports

@@ -8,13 +8,13 @@ leaves has the zero point 0. Other zero points of inputs go to the bias.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import as_element
 from dpexec.onnx.loading.node import Node

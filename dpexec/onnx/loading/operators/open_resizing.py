@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import is_float

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.group_ops import GroupOp
 from dpexec.engine.ir.spec import Spec
