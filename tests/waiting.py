@@ -1,5 +1,6 @@
 """Waits for the results of other threads and processes."""
 
+import threading
 import time
 
 
@@ -19,3 +20,12 @@ def until(condition, seconds=30.0, pause=0.02):
         assert time.monotonic() < deadline, f"did not come true within {seconds} s: {condition}"
         time.sleep(pause)
     return found
+
+
+def started_since(before):
+    """The threads that are there and were not before: some of earlier tests may end meanwhile.
+
+    Args:
+        before: what ``threading.enumerate()`` gave.
+    """
+    return set(threading.enumerate()).difference(before)

@@ -20,7 +20,7 @@ from dpexec.engine.exchange.reception import Reception, knock
 from dpexec.engine.exchange.wire import _MAGIC, GangError, Tag, exchange
 from tests.certificates import security_in
 from tests.engine.run.strangers import DEEDS, connected, crowd
-from tests.waiting import until
+from tests.waiting import started_since, until
 
 SECRET = b"beans"
 TAG = Tag(0, 0, "a test")
@@ -69,7 +69,7 @@ def hall(request):
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_members_come_in_whatever_strangers_do(hall, deed):
-    threads = threading.active_count()
+    before = threading.enumerate()
     with contextlib.ExitStack() as stack:
         for rank in range(3):
             for _ in range(10):
@@ -78,7 +78,7 @@ def test_members_come_in_whatever_strangers_do(hall, deed):
                     DEEDS[deed](stranger)
             stack.enter_context(contextlib.closing(hall.knock(rank, limit=5.0)))
         until(lambda: hall.came.keys() == {0, 1, 2})
-        assert threading.active_count() == threads
+        assert not started_since(before)
 
 
 def test_strangers_are_counted_by_what_they_did(hall, monkeypatch):
@@ -160,14 +160,14 @@ def descriptors(more):
 @pytest.mark.parametrize("kind", ["tcp", "tls", "unix"])
 def test_a_crowd_takes_no_descriptors_from_the_rest(kind, request):
     security = request.getfixturevalue("security") if kind == "tls" else None
-    before = threading.active_count()
+    before = threading.enumerate()
     with (
         descriptors(40),
         contextlib.closing(Hall(kind, security)) as hall,
         crowd(hall.family, hall.address, 1500),
     ):
         until(lambda: "made room for others" in hall.reception.sent_away)
-        assert threading.active_count() < before + 10
+        assert len(started_since(before)) < 10
         hall.knock(1).close()
         until(lambda: hall.came.keys() == {1})
 

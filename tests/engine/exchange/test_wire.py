@@ -17,6 +17,7 @@ from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.rendezvous import Door
 from dpexec.engine.exchange.wire import GangError, Tag, exchange, say_goodbye
 from tests.certificates import security_in
+from tests.waiting import started_since
 
 TAG = Tag(3, 5, "all_reduce of w@GRAD (task 5)")
 SECRET = b"s" * 32
@@ -148,10 +149,10 @@ def test_strangers_do_not_keep_members_out(monkeypatch):
     doors, members = doors_of([SECRET] * 2)
     silent, loud = (socket.create_connection(members[0].tcp) for _ in range(2))
     loud.sendall(bytes(200))
-    threads = threading.active_count()
+    before = threading.enumerate()
     found = meet(doors, members)
     assert isinstance(found[0], dict)
-    assert threading.active_count() == threads
+    assert not started_since(before)
     for stranger in (silent, loud):
         challenge = stranger.recv(100)  # and nothing else
         assert len(challenge) <= 32

@@ -8,7 +8,7 @@ import pytest
 
 from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.parameter_server.visitors import Visitors
-from tests.waiting import until
+from tests.waiting import started_since, until
 
 
 def read_all(number, channel):
@@ -29,20 +29,20 @@ def pair():
 
 
 def test_who_has_gone_leaves_no_thread(pair):
-    before = threading.active_count()
+    before = threading.enumerate()
     present = Visitors(read_all)
     present.let_in(0, pair[0])
     pair[1].close()
-    until(lambda: threading.active_count() == before)
+    until(lambda: not started_since(before))
     assert pair[0].sock.fileno() == -1
     present.end(0.0)
 
 
 def test_at_the_end_those_who_are_there_have_some_time(pair):
-    before = threading.active_count()
+    before = threading.enumerate()
     present = Visitors(read_all)
     present.let_in(0, pair[0])
     begin = time.monotonic()
     present.end(0.2)
     assert time.monotonic() - begin >= 0.2
-    assert threading.active_count() == before
+    assert not started_since(before)
