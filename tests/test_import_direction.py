@@ -50,13 +50,22 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those below a node; its expressions, most of the tree, hold none."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        found = getattr(node, field, ())
+        for child in found if isinstance(found, list) else ():  # of a lambda it is no list
+            yield child
+            yield from statements(child)
+
+
 @functools.cache
 def imports(path: Path) -> list[tuple[int, str]]:
     """Line and absolute name of everything that a file imports, inside functions too."""
     found: list[tuple[int, str]] = []
     module = module_name(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
