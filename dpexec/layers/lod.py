@@ -59,6 +59,7 @@ def lod_append(x: Variable, level: Variable | Iterable[int]) -> Variable:
     Args:
         x: ``(rows, ...)``.
         level: offsets of the finer sequences as for :func:`lod_reset`: numbers, or a variable.
+            A variable with sequences replaces those of ``x``, as in Paddle.
 
     Returns:
         Like ``x``, with one more level. Source: Paddle op ``lod_reset``.

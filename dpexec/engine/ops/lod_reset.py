@@ -31,7 +31,7 @@ def _infer(
         require(len(target_lod) > 1, "either Y or target_lod must be given")
         made = offsets_spec(len(target_lod) - 1)
         level = max(x.lod_level + 1 if append else 1, 1)
-    if append and x_lod is not None:
+    if append and x_lod is not None and y_lod is None:
         made = x_lod.replace(shape=(*x_lod.shape, *made.shape))
     return x.replace(lod_level=level), made
 
@@ -63,6 +63,7 @@ def _sample(
         _sample(r, np.zeros((5, 1)), Lod([[0, 1, 2], [0, 4, 5]])),
         _sample(r, np.array([0, 3, 5], "int32")),
         _sample(r, target_lod=[0, 1, 1, 3, 4, 5], append=True),
+        _sample(r, np.zeros((5, 1)), Lod([[0, 4, 5]]), append=True),
     ],
     grad_lod="own",
 )
@@ -78,14 +79,15 @@ def lod_reset(
 ) -> tuple[Any, Lod]:
     """The rows of X with new sequences: those of Y, or with the numbers of Y as offsets.
 
-    Without Y, ``target_lod`` has the offsets. With ``append``, the new sequences become a finer
-    level below the existing ones. Source: Paddle op ``lod_reset``.
+    Without Y, ``target_lod`` has the offsets. With ``append``, offsets that are numbers become a
+    finer level below the existing ones, while sequences of Y replace them. Source: Paddle op
+    ``lod_reset``.
 
     Raises:
         EnforceNotMet: the numbers are not valid offsets of these rows.
     """
     made = y_lod or Lod([target_lod if y is None else on_host(y)])
-    if append and x_lod:
+    if append and x_lod and y_lod is None:
         made = Lod([*x_lod.levels, *made.levels])
     made.check(len(x))
     return x, made
