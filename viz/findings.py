@@ -8,18 +8,18 @@ from itertools import islice
 from typing import Any
 
 from dpexec.viz.advising.analysis import Analysis, analysis_of
+from dpexec.viz.advising.apart import Apart
 from dpexec.viz.advising.failed_run import failed_sections
 from dpexec.viz.advising.path_text import path_sentences
 from dpexec.viz.advising.slow_steps import slow_steps
-from dpexec.viz.advising.waits import WORTH_SAYING
 from dpexec.viz.findings_svg import render
 from dpexec.viz.measured.bodies import rounds_text
 from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.grouping import By
+from dpexec.viz.measured.growth import growth_text
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import between, in_calls, meeting, reading
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import (
@@ -40,13 +40,6 @@ _WAITS = 8
 _EFFECTS = 6
 _NAME = 46  # characters of a name in text
 GROUPED: tuple[By, ...] = ("type", "layer")
-_MUCH = 0.25  # of the whole time; less is no headline
-_BETWEEN = {
-    False: "other programs run, batches are read, or the script works",
-    True: "calls of run take it, as steps are short",
-}
-"""What happens between steps, by whether they follow each other at once."""
-
 _LEAST = 0.005
 """A type or layer is listed if making it faster would save at least this share of a step."""
 
@@ -91,29 +84,11 @@ class Findings(View):
         self._crowded = contention(schedule)
         if str(self._crowded):
             self.notes.append(str(self._crowded))
-        others = rounds_text(schedule), str(copies_of(schedule))
+        others = rounds_text(schedule), str(copies_of(schedule)), growth_text(schedule)
         self.notes += [text for text in others if text]
         counted_steps = self.analysis.steps[self.analysis.left_out :]
-        if meeting(counted_steps) >= _MUCH:
-            self.notes.insert(
-                0,
-                f"For {percent(meeting(counted_steps))} of the whole time, this trainer waits for "
-                "others to begin a step; all other figures are about the rest.",
-            )
-        self._reading = reading(counted_steps)
-        if self._reading >= _MUCH:
-            self.notes.insert(
-                0,
-                f"For {percent(self._reading)} of the whole time, steps wait for batches that are "
-                "read too slowly; all other figures are about the rest.",
-            )
-        self._between, self._in_between = between(counted_steps), _BETWEEN[in_calls(counted_steps)]
-        if self._between >= _MUCH:
-            self.notes.insert(
-                0,
-                f"{percent(self._between)} of the whole time passes between the steps: "
-                f"{self._in_between}; all other figures are about the rest.",
-            )
+        self._apart = Apart(counted_steps)
+        self.notes[:0] = self._apart.headlines()
         count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
             f"Where the time goes · {counted(count, 'step')}, "
@@ -200,14 +175,7 @@ class Findings(View):
                 "hint": f"step {found.path.step} without the delays on its critical path",
             },
         ]
-        figures[1:1] = [
-            {"label": label, "value": share, "unit": "fraction", "hint": hint}
-            for label, share, hint in (
-                ("waiting for batches", self._reading, "share of the whole time: reading is slow"),
-                ("between steps", self._between, f"share of the whole time: {self._in_between}"),
-            )
-            if share >= WORTH_SAYING
-        ]
+        figures[1:1] = self._apart.figures()
         if uses:
             mean = sum(use.compute for use in uses) / len(uses)
             figures.append({"label": "computing", "value": mean, "unit": "fraction"})

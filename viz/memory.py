@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
+from dpexec.viz.measured.growth import growth_text
+from dpexec.viz.measured.lifetimes import Lifetimes
 from dpexec.viz.measured.memory_use import (
     COLOURS,
     NANO,
     POINTS,
     DeviceMemory,
+    Held,
     memory_of,
     nanoseconds,
     thinned,
@@ -23,6 +27,13 @@ from dpexec.viz.pages.units import bytes_text, wrapped
 from dpexec.viz.pages.view import View
 
 from dpexec.engine.trace import Trace
+
+_LISTED = 10
+_LARGE = 0.05
+"""Of what takes at least this share of a peak, the text says which operators it is for."""
+
+_STANDING = ("parameter", "state", "feed")
+"""The kinds of what is there before a step."""
 
 _SAID = 4
 """The most devices whose peaks are put into words on the page."""
@@ -75,16 +86,36 @@ class Memory(View):
 
     def payload(self) -> MemoryData:
         """Return what the interactive page draws."""
-        thin = max(len(used.times) for used in self.devices) > POINTS
-        note = f"Of the course of a device {POINTS} points are shown, peaks among them."
+        notes = [*map(_by_kind, self.devices[:_SAID]), *self._grown]
+        if max(len(used.times) for used in self.devices) > POINTS:
+            notes.append(f"Of the course of a device {POINTS} points are shown, peaks among them.")
         return {
             "type": "memory",
             "title": self.title,
-            "notes": [*map(_by_kind, self.devices[:_SAID]), *([note] if thin else [])],
+            "notes": notes,
             "devices": [self._device(used) for used in self.devices],
             "looks": COLOURS,
             "view": self._view(),
         }
+
+    @property
+    def _grown(self) -> list[str]:
+        text = growth_text(self._schedule) if self._schedule.steps else ""
+        return [text] if text else []
+
+    @cached_property
+    def _lifetimes(self) -> Lifetimes | None:
+        facts = self._schedule.facts
+        return None if facts is None else Lifetimes(facts)
+
+    def _ends(self, used: DeviceMemory, part: Held) -> tuple[str, str, tuple[int, ...]]:
+        """What makes a value, what reads it last, and the numbers of both."""
+        if self._lifetimes is None:
+            return "", "", ()
+        ends = self._lifetimes.of(used.device, part.name)
+        made = None if part.kind in _STANDING else ends.made
+        nodes = tuple(node for node in (made, ends.read) if node is not None)
+        return self._lifetimes.text(made), self._lifetimes.text(ends.read), nodes
 
     def _view(self) -> tuple[int, int]:
         """The span of the counted steps and of those with the peaks, in nanoseconds.
@@ -109,7 +140,10 @@ class Memory(View):
             "peak": {
                 "time": round((peak.time - self._trace.span[0]) * NANO),
                 "bytes": peak.bytes,
-                "parts": [(part.name, part.kind, part.bytes) for part in peak.parts],
+                "parts": [
+                    (part.name, part.kind, part.bytes, *self._ends(used, part))
+                    for part in peak.parts
+                ],
             },
         }
         if used.work_area.any():
@@ -117,15 +151,28 @@ class Memory(View):
         return data
 
     def __str__(self) -> str:
-        lines = []
+        lines: list[str] = []
+        said: list[tuple[Held, ...]] = []
         for used in self.devices:
             lines += wrapped(_by_kind(used))
-            for part in used.peak.parts[:10]:
-                lines.append(f"  {bytes_text(part.bytes):>10}  {part.kind:<10} {part.name}")
-            if len(used.peak.parts) > 10:
-                rest = sum(part.bytes for part in used.peak.parts[10:])
-                lines.append(f"  {bytes_text(rest):>10}  {len(used.peak.parts) - 10} more")
-        return "\n".join(lines)
+            if used.peak.parts in said:
+                lines.append(f"  as on device {self.devices[said.index(used.peak.parts)].device}")
+            else:
+                lines += self._parts(used)
+            said.append(used.peak.parts)
+        return "\n".join([*lines, *wrapped(*self._grown)])
+
+    def _parts(self, used: DeviceMemory) -> Iterator[str]:
+        """A line for each of the largest variables of a peak."""
+        for part in used.peak.parts[:_LISTED]:
+            yield f"  {bytes_text(part.bytes):>10}  {part.kind:<10} {part.name}"
+            made, read, _ = self._ends(used, part)
+            if made and part.bytes >= _LARGE * used.peak.bytes:
+                until = f"; read last by {read}" if read else "; no operator reads it"
+                yield f"{'':26}made by {made}{until}"
+        if len(used.peak.parts) > _LISTED:
+            rest = sum(part.bytes for part in used.peak.parts[_LISTED:])
+            yield f"  {bytes_text(rest):>10}  {len(used.peak.parts) - _LISTED} more"
 
 
 def _by_kind(used: DeviceMemory) -> str:
@@ -170,6 +217,7 @@ def memory(trace: Any) -> Memory:
         >>> print(viz.memory(two))  # doctest: +ELLIPSIS
         device 0: peak 156 B: 80 B gradient, 40 B parameter, 32 B feed, 4 B state
                 64 B  gradient   fc_0.w_0@GRAD
+                                  made by mul_grad...
                 32 B  parameter  fc_0.w_0
                 32 B  feed       x
         ...

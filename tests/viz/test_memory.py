@@ -119,3 +119,26 @@ def test_the_steps_that_count_are_seen_at_first():
 def test_a_trace_without_memory_says_so():
     with pytest.raises(ValueError, match="holds no memory"):
         memory(trace(straggling().events))
+
+
+def test_parts_of_the_peak_say_which_operators_they_are_for():
+    made = straggling()
+    name = made.graph["vars"][made.graph["nodes"][0]["outputs"][0]]["name"]
+    readers = [
+        node["name"]
+        for node in made.graph["nodes"]
+        if any(made.graph["vars"][v]["name"] == name for v in node["inputs"])
+        and node["device"] == 0
+    ]
+    rows = (Allocation(1.0, 0, name, 4096, "temporary"), Allocation(1.0, 0, "w", 64, "parameter"))
+    view = memory(Trace(made.events, {}, made.graph, rows))
+    assert f"made by {made.graph['nodes'][0]['name']}, train.py:3" in str(view)
+    assert f"read last by {readers[-1]}, train.py:3" in str(view)
+    value, parameter = view.payload()["devices"][0]["peak"]["parts"]
+    assert value[:3] == (name, "temporary", 4096) and value[5][0] == 0
+    assert parameter[3:5] == ("", "sgd, train.py:3")  # it was there before the step
+
+
+def test_equal_peaks_are_listed_once():
+    rows = [Allocation(1.0, device, "w", 64, "parameter") for device in (0, 1)]
+    assert "as on device 0" in str(memory(with_memory(rows)))

@@ -56,3 +56,17 @@ def test_many_slow_steps_are_counted_with_their_rhythm():
     sentence = "In all, 5 of 20 steps took more than 2 times as long as the typical one"
     assert f"{sentence}, mostly one every 4 steps." in said(made)
     assert "In all" not in said(made, steps=range(8))  # both of them are explained
+
+
+def test_shapes_for_which_steps_are_prepared_are_named():
+    made = run(gap=3)
+    spans = [[25.0, 70.0]]
+    shapes = [[30.0, "a0", [8, 17]], [31.0, "x", [8, 19]], [32.0, "x", [8, 18]]]
+    told = said(replace(made, meta={**made.meta, "preparing": spans, "shapes": shapes}))
+    assert "are prepared for new shapes; all other figures are about the rest" in told
+    assert "Before step 3, preparing it took 39.8 s: the shape of x was new, 8×19." in told
+    assert "x had 2 new shapes, such as 8×19 and 8×18: batches of few different shapes" in told
+    stays = said(
+        replace(made, meta={**made.meta, "preparing": spans, "shapes": [[30.0, "w", [2]]]})
+    )
+    assert "w had 1 new shape: 2:" in stays

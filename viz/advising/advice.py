@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import median
 
+from dpexec.viz.advising.apart import apart_advice
 from dpexec.viz.advising.buckets import buckets_advice
 from dpexec.viz.advising.tables import sparse_gradients, tables_advice
 from dpexec.viz.advising.waits import (
@@ -21,19 +22,10 @@ from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.intervals import Interval
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import (
-    DeviceUse,
-    StepTime,
-    Wait,
-    between,
-    in_calls,
-    meeting,
-    preparing,
-    reading,
-)
+from dpexec.viz.measured.shares import DeviceUse, StepTime, Wait
 from dpexec.viz.measured.turns import asleep
 from dpexec.viz.measured.what_if import Effect, WhatIf
-from dpexec.viz.pages.units import counted, percent, seconds_text
+from dpexec.viz.pages.units import percent, seconds_text
 
 from dpexec.engine.graph.kinds import REDUCE
 
@@ -69,7 +61,7 @@ def advice(
         *_python(devices, what_if),
         *buckets_advice(schedule, what_if),
         *tables_advice(schedule, what_if),
-        *_between_steps(steps),
+        *apart_advice(steps, schedule),
         *_too_few_cores(schedule, steps),
         *_operators(effects, what_if),
     ]
@@ -221,57 +213,6 @@ def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
 
 
 # ---- causes that cannot be replayed
-
-
-def _waits_for_batches(steps: Sequence[StepTime]) -> Iterator[Advice]:
-    share = percent(reading(steps))
-    waits = sorted((step.read for step in steps if step.gap is not None), reverse=True)
-    few = waits[: len(waits) // 5]
-    if sum(few) >= 0.8 * sum(waits) > 0.0:
-        long = sum(wait >= 0.1 * waits[0] for wait in few)
-        text = (
-            f"for {share} of the whole time, steps wait for batches, nearly all of it before "
-            f"{counted(long, 'step')} (at most {seconds_text(waits[0])}): there a reader begins. "
-            "Processes (num_workers, use_multiprocess) start anew in each epoch: read in threads, "
-            "or make epochs longer"
-        )
-    else:
-        each = seconds_text(median(waits)) if waits else ""
-        text = (
-            f"for {share} of the whole time, {each} a step, steps wait for batches: reading them "
-            "takes longer than the steps. DataLoader(dataset, num_workers=2) reads in processes, "
-            "DataLoader.from_generator(use_multiprocess=True) in one, fluid.io.xmap_readers in "
-            "several threads, a data set with set_thread in several, too"
-        )
-    yield Advice(text, (), reading(steps))
-
-
-def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
-    share = between(steps)
-    why = (
-        "where other programs run, batches are read, or the script works: a DataLoader with "
-        "use_double_buffer, or train_from_dask, reads batches while steps run; persist() keeps a "
-        "Dask collection that every epoch would compute again"
-    )
-    if in_calls(steps):
-        why = "in calls of run, as steps are short: larger batches need fewer calls"
-    yield Advice(f"{percent(share)} of the whole time passes between the steps, {why}", (), share)
-    yield from _waits_for_batches(steps)
-    share = preparing(steps)
-    yield Advice(
-        f"for {percent(share)} of the whole time, steps are prepared for batches of new shapes, or "
-        "on a cluster since other programs changed variables: batches of few different shapes "
-        "need less of it",
-        (),
-        share,
-    )
-    share = meeting(steps)
-    yield Advice(
-        f"for {percent(share)} of the whole time, this trainer waits for others to begin a step: "
-        "see what they do between steps, such as reading batches",
-        (),
-        share,
-    )
 
 
 def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[Advice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -90,9 +91,19 @@ def _prepared(schedule: Schedule, steps: Sequence[StepTime], usual: float) -> It
     for seconds, number in sorted(slow[:_SLOW], key=lambda pair: pair[1]):
         if -seconds > usual:
             yield (
-                f"Before step {number}, preparing it took {seconds_text(-seconds)}: the shape "
-                f"of its batch was new, or came for the second time{others}."
+                f"Before step {number}, preparing it took {seconds_text(-seconds)}: "
+                f"{_new_shape(schedule, number)}{others}."
             )
+
+
+def _new_shape(schedule: Schedule, number: int) -> str:
+    """What was new in a step, as far as the trace tells it."""
+    start, rows = schedule.step(number).start, schedule.trace.meta.get("shapes") or ()
+    before = max((s.stop for s in schedule.steps if s.stop <= start), default=-math.inf)
+    for time, name, shape in rows:
+        if before < time <= start:
+            return f"the shape of {name} was new, {'×'.join(map(str, shape))}"
+    return "the shape of its batch was new, or came for the second time"
 
 
 def _long_gaps(steps: Sequence[StepTime], usual: float) -> Iterator[str]:

@@ -64,7 +64,14 @@ _PASS: _Types = {
     "removed": (list, tuple),
     "changed": (list, tuple),
 }
-_ROWS = {"processors": 3, "meetings": 2, "preparing": 2, "reading": 2, "recovering": 2}
+_ROWS = {
+    "processors": 3,
+    "resident": 2,
+    "meetings": 2,
+    "preparing": 2,
+    "reading": 2,
+    "recovering": 2,
+}
 """Facts of a trace that are rows of so many numbers."""
 _AMOUNTS = ("bytes", "waited", "awaited", "busy")  # facts of an event that are numbers
 _LARGEST = 1e12
@@ -183,6 +190,9 @@ def _check_trace(trace: Trace) -> None:
         rows = trace.meta.get(name, [])
         if not isinstance(rows, list) or not all(_is_row(row, width) for row in rows):
             raise FileError(f"the trace is damaged: {name} are no rows of {width} numbers")
+    shapes = trace.meta.get("shapes", [])
+    if not isinstance(shapes, list) or not all(map(_is_shape, shapes)):
+        raise FileError("the trace is damaged: shapes are no rows of time, name and numbers")
     for number, event in enumerate(trace.events):
         _check_event(number, event)
     if not all(abs(row.time) < _LARGEST for row in trace.memory):
@@ -200,6 +210,14 @@ def _check_trace(trace: Trace) -> None:
 
 def _is_row(row: Any, width: int) -> bool:
     return isinstance(row, list) and len(row) == width and all(map(_is_number, row))
+
+
+def _is_shape(row: Any) -> bool:
+    if not isinstance(row, list) or len(row) != 3:
+        return False
+    time, name, shape = row
+    sizes = isinstance(shape, list) and all(map(_is_number, shape))
+    return sizes and _is_number(time) and isinstance(name, str)
 
 
 def _is_number(value: Any) -> bool:

@@ -190,11 +190,14 @@ class TableData(TypedDict):
 
 
 class PeakData(TypedDict):
-    """The largest sum and its parts, largest first: name, kind, bytes."""
+    """The largest sum and its parts, largest first.
+
+    Of each part: name, kind, bytes, what makes it and what reads it last, and the nodes of both.
+    """
 
     time: int
     bytes: int
-    parts: Sequence[tuple[str, str, int]]
+    parts: Sequence[tuple[str, str, int, str, str, Sequence[int]]]
 
 
 class DeviceMemoryData(TypedDict):

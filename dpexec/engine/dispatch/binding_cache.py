@@ -18,7 +18,7 @@ from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.dispatch.binder import Binder
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph
-from dpexec.engine.trace.between import preparing
+from dpexec.engine.trace.between import new_shape, preparing
 
 __all__ = ["BindingCache"]
 
@@ -50,6 +50,7 @@ class BindingCache:
         self._plans: LimitedCache[PlanKey, Plan] = LimitedCache(limit_of("plans"))
         self._kept: dict[Any, Binding] = {}
         self._rows: LimitedCache[Any, dict[int, int]] = LimitedCache(limit_of("rows of devices"))
+        self._shapes: dict[str, tuple[int, ...]] = {}
 
     @property
     def kept(self) -> list[Binding]:
@@ -111,10 +112,29 @@ class BindingCache:
         if binding is None:
             with preparing():
                 binding = self._binder.bind(plan, feeds, merged)
+            self._note_shapes(binding, feeds)
         self._kept[key] = self._kept.pop(key, binding)  # the latest used is last
         if len(self._kept) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._kept[next(iter(self._kept))]
         return binding
+
+    def _note_shapes(self, binding: Binding, feeds: Feeds) -> None:
+        """Note what has another shape than when it was noted last, so that traces can tell it.
+
+        Bindings that leave numbers of rows open are made for many shapes, and cost little.
+        """
+        if binding.rows:
+            return
+        plan = binding.plan
+        device = plan.active[0] if plan.active else 0
+        found = {name: array.shape for name, array in feeds.values[device].items()}
+        for name in plan.reads[device]:
+            if (spec := self._replicas.spec(device, name)) is not None:
+                found[name] = spec.shape
+        for name, shape in found.items():
+            if self._shapes.get(name, shape) != shape:
+                new_shape(name, tuple(shape))
+        self._shapes.update(found)
 
     def _make_plan(self, key: PlanKey) -> Plan:
         check_fetch_names(self._graph.program.global_block(), key.fetch)

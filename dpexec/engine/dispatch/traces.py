@@ -92,11 +92,17 @@ def _waits(engine: Engine, latest: Notes, start: float, stop: float) -> dict[str
     """Waits for processors, for other trainers and for batches, and when steps were prepared."""
     agreement = engine.runner.agreement
     meetings = agreement.meetings if isinstance(agreement, TrainerExchange) else ()
-    found: dict[str, Any] = {"processors": latest.processors.between(start, stop)}
+    samples = latest.processors
+    found: dict[str, Any] = {
+        "processors": samples.between(start, stop),
+        "resident": samples.resident(start, stop),
+    }
     apart = [("meetings", meetings), *between.spans.items()]
     for name, spans in apart:
         times = [[round(each * 1e-9, 6) for each in span] for span in spans]
         found[name] = [[begun, end] for begun, end in times if start <= begun <= stop]
+    shapes = ((round(at * 1e-9, 6), name, list(shape)) for at, name, shape in between.shapes)
+    found["shapes"] = [[at, name, shape] for at, name, shape in shapes if start <= at <= stop]
     return {name: rows for name, rows in found.items() if rows}
 
 

@@ -1,12 +1,13 @@
-"""How long threads of this process waited for a processor while others had it, as Linux counts it.
+"""How long threads of this process waited for a processor, and how much memory it has.
 
-On a busy machine steps take longer although nothing in the program is slower. Samples show how much
-longer. They are taken at the end of recorded steps, so rarely that they cost next to nothing.
-Systems without ``/proc`` have no samples.
+Linux counts both. On a busy machine steps take longer although nothing in the program is slower;
+samples show how much longer. They are taken at the end of recorded steps, so rarely that they cost
+next to nothing. Systems without ``/proc`` have no samples.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ _COST = 500
 
 _KEPT = 4096
 _NANO = 1e-9
+_MIB = 1 / 2**20
 
 
 class Samples:
@@ -31,9 +33,10 @@ class Samples:
     def __init__(self) -> None:
         self.due = 0
         self._rows: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
+        self._resident: deque[tuple[int, int]] = deque(maxlen=_KEPT)
         self._known: dict[int, tuple[int, int]] = {}
         self._sums = [0, 0]
-        self._files: dict[int, int] = {}  # by thread, where Linux says its times
+        self._files: dict[int, int] = {}  # by thread, where Linux says its times; 0: memory
         self._process = os.getpid()
 
     def take(self, now: int) -> None:
@@ -52,12 +55,14 @@ class Samples:
             for column in (0, 1):
                 self._sums[column] += max(0, times[column] - before[column])
         self._rows.append((now, self._sums[0], self._sums[1]))
+        if (pages := self._pages()) is not None:
+            self._resident.append((now, pages * mmap.PAGESIZE))
         self.due += _COST * (time.thread_time_ns() - began)
 
     def _times(self) -> list[tuple[int, tuple[int, int]]]:
         """The nanoseconds of work and of waiting of every thread that runs Python."""
-        alive = {thread.native_id or 0 for thread in threading.enumerate()}
-        if os.getpid() != self._process or not alive >= self._files.keys():
+        alive = {thread.native_id or 0 for thread in threading.enumerate()} - {0}
+        if os.getpid() != self._process or not alive >= self._files.keys() - {0}:
             self._process = os.getpid()
             while self._files:  # of threads that have ended, or of the process before a fork
                 os.close(self._files.popitem()[1])
@@ -72,6 +77,28 @@ class Samples:
                 continue
             found.append((thread, (int(work), int(wait))))
         return found
+
+    def _pages(self) -> int | None:
+        """The pages of memory that the process has; None where Linux does not say it."""
+        try:
+            if 0 not in self._files:
+                self._files[0] = os.open("/proc/self/statm", os.O_RDONLY)
+            return int(os.pread(self._files[0], 64, 0).split()[1])
+        except (OSError, ValueError):
+            return None
+
+    def resident(self, start: float, stop: float) -> list[list[float]]:
+        """Return the memory of the process in a span of time.
+
+        Args:
+            start: seconds, on the clock of traces.
+            stop: seconds.
+
+        Returns:
+            Rows of the time and MiB.
+        """
+        rows = [(now * _NANO, size * _MIB) for now, size in list(self._resident)]
+        return [[round(now, 6), round(mib, 2)] for now, mib in rows if start <= now <= stop]
 
     def sums(self) -> tuple[int, int]:
         """The nanoseconds of work and of waiting until now; a sample is taken if one is due."""
@@ -121,6 +148,10 @@ class WorkerSamples:
                 self._sums[column] += max(0, sums[column] - before[column])
         self._known |= found
         self._rows.append((now, self._sums[0], self._sums[1]))
+
+    def resident(self, start: float, stop: float) -> list[list[float]]:
+        """Nothing: workers do not send how much memory they have."""
+        return []
 
     def between(self, start: float, stop: float) -> list[list[float]]:
         """Return the samples of a span of time, see `Samples.between`."""

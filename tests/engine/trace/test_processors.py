@@ -56,6 +56,19 @@ def test_traces_hold_the_samples_between_their_steps(native):
     assert isinstance(fluid.ExecutionStrategy().trace, bool)
 
 
+@linux
+def test_samples_tell_the_memory_of_the_process():
+    samples = Samples()
+    samples.take(1_000_000_000)
+    kept = bytearray(32 << 20)
+    kept[::4096] = b"x" * len(kept[::4096])
+    samples.take(2_000_000_000)
+    (begin, before), (end, after) = samples.resident(0.0, 5.0)
+    assert (begin, end) == (1.0, 2.0)
+    assert 16 < after - before < 256
+    assert samples.resident(1.5, 5.0) == [[end, after]]
+
+
 def test_samples_of_workers_add_up_and_a_new_process_begins_at_zero():
     samples = WorkerSamples()
     samples.add(1_000_000_000, {"a": (0, 5_000_000_000), "b": (0, 7_000_000_000)})

@@ -188,7 +188,11 @@ export interface DeviceMemory {
   times: number[];
   kinds: Record<string, number[]>;
   work_area?: number[];
-  peak: { time: number; bytes: number; parts: [string, string, number][] };
+  peak: {
+    time: number;
+    bytes: number;
+    parts: [string, string, number, string, string, number[]][];
+  };
 }
 
 export interface MemoryData extends Base {

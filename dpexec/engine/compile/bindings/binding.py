@@ -22,6 +22,7 @@ from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import op_error
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.ir.spec import Spec
+from dpexec.engine.trace.between import preparing
 
 if TYPE_CHECKING:
     from dpexec.engine.compile.bindings.native import PlanCode, SizedArguments
@@ -88,9 +89,11 @@ class Binding:
             EnforceNotMet: the values of a step do not fit into memory.
         """
         calls = self.calls
+        with preparing():
+            bound = self._own_steps()
         return [
             _one_call(task, calls[task.id]) if task.id in calls else own
-            for task, own in zip(self.plan.tasks, self._own_steps(), strict=True)
+            for task, own in zip(self.plan.tasks, bound, strict=True)
         ]
 
     def _own_steps(self) -> list[list[Step]]:
@@ -220,7 +223,8 @@ class Binding:
     @functools.cached_property
     def recording(self) -> Recording:
         """A second list of the steps, which note when they ran."""
-        return Recording(self)
+        with preparing():
+            return Recording(self)
 
 
 def _one_call(task: Task, call: CollectiveCall) -> list[Step]:
