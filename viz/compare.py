@@ -13,6 +13,7 @@ from dpexec.viz.comparing.causes import ENOUGH, Cause, Split, cause_text, split
 from dpexec.viz.comparing.changes import change_of, lone_of, per_step
 from dpexec.viz.comparing.circumstances import circumstances, located
 from dpexec.viz.comparing.figures import ends_text, figures, signed, spread, times_longer
+from dpexec.viz.comparing.rewritten import are_related, regrouped
 from dpexec.viz.measured.contention import CROWDED, Contention, remaining
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.pages.load import as_trace
@@ -36,8 +37,6 @@ _EQUAL = 0.0005  # of a step; less would be written as 0.0%
 _BLAMED = 3
 _SHORTEST = 16  # characters of a label that are always printed
 _WORTH = 0.03  # of a step; changes between steps that are smaller are not mentioned
-_RELATED = 0.1
-"""Two runs belong to one network if they have at least this share of all operators in common."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Comparison(View):
         self.steps = self.split.before, self.split.after
         self._rhythms = Rhythm.of(runs[0]), Rhythm.of(runs[1])
         self._contention = Contention(runs[0]), Contention(runs[1])
-        one, other = (per_step(run) for run in runs)
+        one, other, self._rewritten = regrouped(*(per_step(run) for run in runs))
         changes = [change_of(one[key], other[key]) for key in one if key in other]
         changes.sort(key=lambda change: (-change.certain, -abs(change.difference)))
         self.changes = tuple(changes)
@@ -115,8 +114,8 @@ class Comparison(View):
     @property
     def is_related(self) -> bool:
         """Whether both are runs of one network, judged by their operators."""
-        same = len(self.changes)
-        return same >= _RELATED * (same + len(self.only_before) + len(self.only_after))
+        lone = len(self.only_before) + len(self.only_after)
+        return are_related(self.changes, lone, self._rewritten)
 
     @property
     def causes(self) -> tuple[Cause, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from dpexec.viz.advising.analysis import Analysis, analysis_of
 from dpexec.viz.advising.apart import Apart
 from dpexec.viz.advising.failed_run import failed_sections
+from dpexec.viz.advising.growth import growth_text
 from dpexec.viz.advising.path_text import path_sentences
 from dpexec.viz.advising.slow_steps import slow_steps
 from dpexec.viz.findings_svg import render
@@ -18,7 +19,6 @@ from dpexec.viz.measured.contention import contention
 from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.grouping import By
-from dpexec.viz.measured.growth import growth_text
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from dpexec.viz.measured.growth import growth_text
-from dpexec.viz.measured.lifetimes import Lifetimes
+from dpexec.viz.advising.growth import growth_text
+from dpexec.viz.graphs.lifetimes import Lifetimes
 from dpexec.viz.measured.memory_use import (
     COLOURS,
     NANO,

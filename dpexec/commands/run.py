@@ -45,6 +45,14 @@ OURS = {
 }
 """Options of dpexec."""
 
+_REPEATED = 2
+"""Programs with fewer steps are not in the report: startup programs, and what is saved once."""
+
+_SHARE = 0.1
+"""Other programs are in the report if they take at least this share of the time of all steps."""
+
+_PROGRAMS = 6
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
@@ -252,8 +260,11 @@ def _told_of(found: dict[Any, Any]) -> Any:
 
 
 def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
-    """Write the files of the program that failed, or that made most steps; returns their paths."""
-    from dpexec.engine.dispatch.traces import trace_of
+    """Write the files of the programs that ran; returns their paths.
+
+    The trace is that of the program that failed, or that made most steps. The report has all
+    programs that take a good part of the time.
+    """
     from dpexec.engine.trace import save
 
     found = {engine: it for engine, it in recorders.found.items() if it.told}
@@ -265,28 +276,71 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> list[str]:
         )
         return []
     engine = _told_of({engine: it for engine, it in found.items() if it.last is not None})
-    trace = trace_of(engine, found[engine])
+    traces = _traces(engine, found, several=options.report is not None)
     try:
         if options.trace is not None:
-            save(trace, options.trace)
+            save(traces[engine], options.trace)
         if options.report is not None:
-            from dpexec.viz import report
-
-            report(trace, title=f"dpexec run {os.path.basename(options.script)}").save(
-                options.report
-            )
+            _report(list(traces.values()), options)
     except OSError as error:
         raise CommandError(f"cannot write: {error}") from error
     files = [str(path) for path in (options.trace, options.report) if path is not None]
-    others = len(found) - 1
+    others = len(found) - len(traces)
     rest = f" ({others} {'other' if others == 1 else 'others'} ran, too)" if others else ""
-    failed = sum(event.kind == "failure" for event in trace)
-    told, count = found[engine].told, len(engine.places)
-    steps = ("1 step" if told == 1 else f"{told} steps") + (f" ({failed} failed)" if failed else "")
-    devices = "1 device" if count == 1 else f"{count} devices"
-    print(
-        f"dpexec run: {steps} of a program on {devices} {'is' if told == 1 else 'are'} in "
-        f"{' and '.join(files)}{rest}",
-        file=sys.stderr,
-    )
+    texts = [_steps_text(each, found[each], trace) for each, trace in traces.items()]
+    verb = "is" if len(traces) == found[engine].told == 1 else "are"
+    told = f"{', '.join(texts)} {verb} in {' and '.join(files)}{rest}"
+    print(f"dpexec run: {told}", file=sys.stderr)
     return files
+
+
+def _traces(engine: Any, found: dict[Any, Any], several: bool) -> dict[Any, Any]:
+    """By engine: its trace; the first is that of the given one."""
+    from dpexec.engine.compile.bindings.failed_steps import FailedStep
+    from dpexec.engine.dispatch.traces import trace_of
+
+    traces = {engine: trace_of(engine, found[engine])}
+    if not several or isinstance(found[engine].last, FailedStep):
+        return traces
+    repeated = (each for each, it in found.items() if it.told >= _REPEATED and each is not engine)
+    rest = {each: trace_of(each, found[each]) for each in repeated}
+    seconds = {each: _seconds(trace) for each, trace in {**traces, **rest}.items()}
+    least = _SHARE * sum(seconds.values())
+    most = sorted(rest, key=lambda each: -seconds[each])[: _PROGRAMS - 1]
+    return {**traces, **{each: rest[each] for each in most if seconds[each] >= least}}
+
+
+def _seconds(trace: Any) -> float:
+    """How long the steps of a trace took, without those that failed."""
+    ends: dict[int, tuple[float, float]] = {}
+    for event in trace:
+        first, last = ends.get(event.step, (event.start, event.stop))
+        ends[event.step] = min(first, event.start), max(last, event.stop)
+    failed = {event.step for event in trace if event.kind == "failure"}
+    return sum(last - first for step, (first, last) in ends.items() if step not in failed)
+
+
+def _report(traces: Sequence[Any], options: argparse.Namespace) -> None:
+    """Write the page of one program, or of several that ran in turn."""
+    from dpexec.viz import report
+
+    title = f"dpexec run {os.path.basename(options.script)}"
+    named: dict[str, Any] = {}
+    for number, trace in enumerate(traces, 1):
+        line = _line(trace)
+        named[f"program {number}{f' ({line})' if line else ''}"] = trace
+    report(named if len(traces) > 1 else traces[0], title=title).save(options.report)
+
+
+def _line(trace: Any) -> str:
+    """The user's line that made the last operator of a program's forward part, mostly its loss."""
+    nodes = trace.graph["nodes"] if trace.graph else ()
+    lines = [node["line"] for node in nodes if node["role"] == "forward" and node["line"]]
+    return str(lines[-1]) if lines else ""
+
+
+def _steps_text(engine: Any, recorder: Any, trace: Any) -> str:
+    failed = sum(event.kind == "failure" for event in trace)
+    told, count = recorder.told, len(engine.places)
+    steps = ("1 step" if told == 1 else f"{told} steps") + (f" ({failed} failed)" if failed else "")
+    return f"{steps} of a program on {'1 device' if count == 1 else f'{count} devices'}"

@@ -29,6 +29,16 @@ with fluid.scope_guard(fluid.Scope()):
     executor.run(test, feed={"x": np.ones((8, 8), "float32")}, fetch_list=[loss])
 """
 
+SECOND = """
+second, begin = fluid.Program(), fluid.Program()
+with fluid.program_guard(second, begin):
+    out = fluid.layers.fc(fluid.data("x", [-1, 8]), 1)
+with fluid.scope_guard(fluid.Scope()):
+    executor.run(begin)
+    for _ in range(4):
+        executor.run(second, feed={"x": np.ones((8, 8), "float32")}, fetch_list=[out])
+"""
+
 FAILING = """
 other = test.clone()
 with fluid.scope_guard(fluid.Scope()):
@@ -266,6 +276,18 @@ def test_run_records_the_program_with_the_most_steps(tmp_path, capsys, monkeypat
     assert len(data["analysis"]["devices"]) == 2
     assert data["memory"][0]["peak"]["bytes"] > 0
     assert "dpexec run train.py" in page.read_text()
+
+
+def test_a_report_has_all_programs_that_take_much_of_the_time(tmp_path, capsys):
+    script, page, trace = tmp_path / "train.py", tmp_path / "out.html", tmp_path / "out.json"
+    script.write_text(SCRIPT + SECOND)
+    assert cli.main(["run", str(script), "--report", str(page), "--trace", str(trace)]) == 0
+    told = capsys.readouterr().err
+    assert "4 steps of a program on 1 device, 3 steps of a program on " in told
+    assert f"are in {trace} and {page} (3 others ran, too)" in told  # 3 of a single step
+    text = page.read_text()
+    assert "In turn" in text and "program 2 (train.py:8)" in text
+    assert len(json.loads(run(capsys, str(trace), "--json")[1])["analysis"]["steps"]) == 4
 
 
 def test_run_records_the_program_that_failed_also_if_others_made_more_steps(tmp_path, capsys):

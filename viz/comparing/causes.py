@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from dpexec.viz.comparing.gathering import Ends, Gathering
+from dpexec.viz.comparing.rewritten import alike, find_rewritten, is_unit
 from dpexec.viz.measured.schedule import Schedule
 from dpexec.viz.measured.step_parts import (
     BEHIND,
@@ -63,7 +64,7 @@ class Cause:
         low: Lower bound of the difference, in 39 of 40 cases; None if there are too few steps.
         high: Upper bound, likewise.
         nodes: Operators in the graph of the first run; added ones, in that of the second.
-        is_several: Whether it stands for several small causes of its kind.
+        is_several: Whether it stands for several causes of its kind.
     """
 
     kind: CauseKind
@@ -284,7 +285,8 @@ def _gathered(
     first = {p: float(differences[0, column]) for column, p in enumerate(parts)}
     rounds = _rounds(runs)
     names = {**runs[1].divider.names, **runs[0].divider.names}
-    gathering = Gathering(first, _on_devices(parts, runs), rounds, names)
+    rewritten = _rewritten(known, names)
+    gathering = Gathering(first, _on_devices(parts, runs), rounds, names, rewritten)
     columns: dict[Part, list[int]] = {}
     for column, part in enumerate(parts):
         columns.setdefault(gathering.cause(part), []).append(column)
@@ -294,12 +296,33 @@ def _gathered(
         kind: CauseKind = cause.kind
         if kind in ("operator", "communication") and not all(here):
             kind = "removed" if here[0] else "added"
-        nodes = runs[not here[0]].divider.nodes
+        nodes = runs[kind == "added"].divider.nodes  # of the graph that is shown with the cause
         made = dict.fromkeys(n for column in members for n in nodes.get(parts[column], ()))
         before, after = (float(rows[0, members].sum()) for rows in own)
         name = gathering.names.get(cause, "")
-        one = Cause(kind, name, before, after, 0.0, None, None, tuple(made))
+        several = cause in rewritten.values()
+        one = Cause(kind, name, before, after, 0.0, None, None, tuple(made), several)
         found.append((one, differences[:, members].sum(axis=1)))
+    return found
+
+
+def _rewritten(known: Sequence[Mapping[Part, None]], names: dict[Part, str]) -> dict[Part, Part]:
+    """By operator that the other run replaces by others: the part for all of its kind, named."""
+    one, other = ([p.key for p in run if p.kind == "operator" and is_unit(p.key)] for run in known)
+    found: dict[Part, Part] = {}
+    for name, members in alike(find_rewritten(one, other)):
+        stands = Part("operator", ("rewritten", name))
+        names[stands] = name
+        units = (unit for each in members for unit in (*each.before, *each.after))
+        found.update((Part("operator", unit), stands) for unit in units)
+    was, now = (
+        [p for p in run if p.kind == "communication" and p not in rest]
+        for run, rest in (known, known[::-1])
+    )
+    if was and now:
+        stands = Part("communication", "rewritten")
+        names[stands] = f"{names[now[0]]}, before {names[was[0]]}"
+        found.update((part, stands) for part in (*was, *now))
     return found
 
 

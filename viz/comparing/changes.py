@@ -11,7 +11,8 @@ from dpexec.viz.measured.schedule import Schedule, Slice
 from dpexec.viz.measured.typical import Typical
 from dpexec.viz.pages.units import shortened
 
-_Key = tuple[Any, ...]
+Key = tuple[Any, ...]
+"""The identity of an operator in both runs: its device, then the signatures of its parts."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Change:
         after: The same in the second run.
         noise: The median distance of steps from their run's median, for both runs together.
         nodes: Its numbers in the graph of the first run.
+        is_rewritten: Whether the runs have other operators that make the same variables.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Change:
     after: float
     noise: float
     nodes: tuple[int, ...]
+    is_rewritten: bool = False
 
     @property
     def difference(self) -> float:
@@ -90,20 +93,21 @@ def _label(name: str, device: int | None, longest: int | None = None) -> str:
 
 @dataclass
 class Times:
-    """The times of an operator, step by step."""
+    """The times of an operator, step by step; or of several, if they are rewritten."""
 
     name: str
     device: int | None
     seconds: list[float]
     nodes: dict[int, None]
+    is_rewritten: bool = False
 
 
-def per_step(schedule: Schedule) -> dict[_Key, Times]:
+def per_step(schedule: Schedule) -> dict[Key, Times]:
     """Return the seconds of each operator, by its identity, in each step in which it runs."""
-    found: dict[_Key, Times] = {}
+    found: dict[Key, Times] = {}
     for step in schedule.counted:
-        seen: dict[_Key, int] = {}
-        sums: dict[_Key, float] = {}
+        seen: dict[Key, int] = {}
+        sums: dict[Key, float] = {}
         insides = insides_of(schedule, step)
         for index in step.slices:
             piece = schedule.by_id[index]
@@ -127,7 +131,7 @@ def per_step(schedule: Schedule) -> dict[_Key, Times]:
     return found
 
 
-def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
+def _identity(schedule: Schedule, piece: Slice) -> tuple[Key, str]:
     """The identity of an operator, equal in all runs of the network, and its name."""
     event, nodes = piece.event, schedule.nodes_of(piece)
     if schedule.facts is None or not nodes:
@@ -139,7 +143,7 @@ def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
     return (event.device, *made), label
 
 
-def _inner(schedule: Schedule, inside: Inside, device: int | None) -> tuple[_Key, str]:
+def _inner(schedule: Schedule, inside: Inside, device: int | None) -> tuple[Key, str]:
     """The identity of an operator of a block, the same in all rounds, and its name."""
     assert schedule.facts is not None
     around = schedule.facts.signatures[inside.node]
@@ -150,10 +154,11 @@ def change_of(one: Times, other: Times) -> Change:
     """Return the times of an operator in both runs."""
     before, after = Typical.of(one.seconds), Typical.of(other.seconds)
     noise = before.spread + after.spread
-    return Change(one.name, one.device, before.median, after.median, noise, tuple(one.nodes))
+    nodes, rewritten = tuple(one.nodes), one.is_rewritten
+    return Change(one.name, one.device, before.median, after.median, noise, nodes, rewritten)
 
 
-def lone_of(mine: dict[_Key, Times], other: dict[_Key, Times]) -> tuple[Lone, ...]:
+def lone_of(mine: dict[Key, Times], other: dict[Key, Times]) -> tuple[Lone, ...]:
     """Return the operators that the other run does not have, the longest first."""
     found = [
         Lone(times.name, times.device, statistics.median(times.seconds))

@@ -31,6 +31,12 @@ def circumstances(before: Schedule, after: Schedule) -> Iterator[str]:
         if key in sides[0] and key in sides[1]
         if len(said := list(dict.fromkeys(_said(side[key]) for side in sides))) == 2
     ]
+    one, other = (side.get("build") or {} for side in sides)
+    changed += [
+        f"BuildStrategy.{name} {_said(one[name])} → {_said(other[name])}"
+        for name in one
+        if name in other and one[name] != other[name]
+    ]
     if changed:
         yield f"The runs have other settings: {', '.join(changed)}."
     rows = [run.facts.rows if run.facts else {} for run in (before, after)]

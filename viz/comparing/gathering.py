@@ -29,6 +29,8 @@ class Gathering:
         seconds: For parts of late devices: seconds of their operator on the device.
         rounds: By operator with a block: its rounds.
         names: Names of parts.
+        rewritten: Operators that other operators of the other run replace, by the part that stands
+            for them, which has a name.
     """
 
     def __init__(
@@ -37,15 +39,23 @@ class Gathering:
         seconds: Mapping[Part, Ends],
         rounds: Mapping[Part, Ends],
         names: Mapping[Part, str],
+        rewritten: Mapping[Part, Part] | None = None,
     ) -> None:
         self.names = dict(names)
         self._cause: dict[Part, Part] = {}
+        self._of_rewritten(differences, rewritten or {})
         self._of_loops(differences, rounds)
         self._of_devices(differences, seconds)
 
     def cause(self, part: Part) -> Part:
         """Return the part that stands for a part and for others of the same cause."""
         return self._cause.get(part, part)
+
+    def _of_rewritten(self, parts: Iterable[Part], rewritten: Mapping[Part, Part]) -> None:
+        for part in parts:
+            what = part.key.what if isinstance(part.key, LateOn) else part
+            if what in rewritten:
+                self._cause[part] = rewritten[what]
 
     def _of_loops(self, parts: Iterable[Part], rounds: Mapping[Part, Ends]) -> None:
         changed = {}
@@ -63,7 +73,7 @@ class Gathering:
     def _of_devices(self, differences: Mapping[Part, float], seconds: Mapping[Part, Ends]) -> None:
         late: dict[int | None, list[Part]] = {}
         for part in differences:
-            if isinstance(part.key, LateOn):
+            if isinstance(part.key, LateOn) and part not in self._cause:
                 late.setdefault(part.key.device, []).append(part)
         rest: dict[int | None, float] = {}
         for device, parts in late.items():

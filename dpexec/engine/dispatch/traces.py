@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["profile_of", "trace_of"]
 
+_SAID = (bool, int, str)
+"""The types of the fields of a BuildStrategy that traces tell."""
+
 
 @no_cycles_sought()  # of a large net, the search took half of the time
 def trace_of(engine: Engine, recorder: Recorder) -> Trace:
@@ -75,7 +78,8 @@ def profile_of(recorder: Recorder) -> Trace:
 
 
 def _facts(engine: Engine) -> dict[str, Any]:
-    strategy = engine.execution_strategy
+    strategy, build = engine.execution_strategy, engine.build_strategy
+    fields = () if build is None else build.fields()
     return {
         "version": __version__,
         "scheduler": engine.scheduler if isinstance(engine.scheduler, str) else "distributed",
@@ -85,6 +89,7 @@ def _facts(engine: Engine) -> dict[str, Any]:
         "places": [str(place) for place in engine.places],
         "mode": engine.graph.mode,
         "native": dict(engine.compilation.native),
+        "build": {name: value for name in fields if type(value := getattr(build, name)) in _SAID},
     }
 
 

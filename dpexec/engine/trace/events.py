@@ -141,14 +141,14 @@ class Trace:
 
     Args:
         events: The events.
-        meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...; "processors",
-            rows of three numbers of seconds: when, and how long the process's threads had worked
-            and had waited for a processor until then; "resident", rows of seconds and the MiB of
-            memory that the process had then; "meetings", rows of two numbers of seconds:
-            from when until when this trainer waited for others to begin a step; "preparing", the
-            same of preparations for batches of a new shape; "reading", of waits for batches;
-            "recovering", of steps that were repeated as a worker was lost; "shapes", rows of time,
-            name and shape, where a value had a shape for which its step was prepared.
+        meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...; "build",
+            fields of the BuildStrategy; "processors", rows of three numbers of seconds: when, and
+            how long the process's threads had worked and had waited for a processor until then;
+            "resident", rows of seconds and the MiB of memory that the process had then; "meetings",
+            rows of two numbers of seconds: from when until when this trainer waited for others to
+            begin a step; "preparing", the same of preparations for new shapes; "reading", of waits
+            for batches; "recovering", of steps that were repeated as a worker was lost; "shapes",
+            rows of time, name and shape, where a value had a shape for which its step was prepared.
         graph: The graph in the file format "dpexec.graph"; nodes of events refer to it.
         memory: Allocations and releases, in order of time.
 
