@@ -286,7 +286,7 @@ def test_a_report_has_all_programs_that_take_much_of_the_time(tmp_path, capsys):
     assert "4 steps of a program on 1 device, 3 steps of a program on " in told
     assert f"are in {trace} and {page} (3 others ran, too)" in told  # 3 of a single step
     text = page.read_text()
-    assert "In turn" in text and "program 2 (train.py:8)" in text
+    assert "In turn" in text and "program 2 (train.py:7)" in text
     assert len(json.loads(run(capsys, str(trace), "--json")[1])["analysis"]["steps"]) == 4
 
 

@@ -114,7 +114,7 @@ def test_time_in_which_others_have_not_begun_a_step_is_not_the_scripts():
     made.meta["preparing"] = [[8.0, 9.5], [18.0, 19.0]]
     found = analyse(made)
     assert "Before step" not in str(found)  # it takes less than a step
-    assert any("steps are prepared for batches" in str(one) for one in found.analysis.advice)
+    assert any("steps are prepared for new shapes" in str(one) for one in found.analysis.advice)
     made.meta["preparing"] = [[-5.0, 9.5]]
     made.meta["preparing"][0][0] = 7.0
     assert [step.prepared for step in analyse(made).analysis.steps] == [2.5, 0.0, 0.0]
