@@ -117,8 +117,9 @@ def _is_sent_away(sock):
     return False
 
 
-def test_who_waits_for_a_stopped_host_may_give_up_soon():
+def test_who_waits_for_a_stopped_host_may_give_up_soon(monkeypatch):
     """Its system takes the connection, though none of its processes says a word."""
+    monkeypatch.setattr(reception, "_ATTEMPT", 20.0)
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         comes = functools.partial(connect, Endpoint(*stopped.getsockname()), None, "worker")
         began = time.monotonic()
@@ -128,8 +129,8 @@ def test_who_waits_for_a_stopped_host_may_give_up_soon():
                 raise GangError("given up")
 
         with pytest.raises(GangError, match="given up"):
-            knock(comes, SECRET, 1, 20.0, "the hall", still_wanted)
-    assert time.monotonic() < began + 3  # an attempt would take five seconds
+            knock(comes, SECRET, 1, 50.0, "the hall", still_wanted)
+    assert time.monotonic() < began + 15  # before the attempt is over
 
 
 def test_nobody_comes_twice(hall):
