@@ -24,7 +24,7 @@ from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable
 from dpexec.executor import Executor
 from dpexec.io.atomic import stored, write_files
-from dpexec.io.loading import check_shape, load_vars
+from dpexec.io.loading import check_end, check_shape, load_vars
 from dpexec.io.pickles import Arrays, read_arrays, write_arrays
 from dpexec.io.selection import is_belong_to_optimizer, is_parameter, is_persistable
 from dpexec.io.variables import put, value_of
@@ -247,7 +247,7 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
         Arrays by the names of their variables.
 
     Raises:
-        EnforceNotMet: a file is missing or damaged.
+        EnforceNotMet: a file is missing or damaged, or holds more than ``var_list``.
         FileNotFoundError: there are no saved files at this path.
         ValueError: ``var_list`` is required but missing.
 
@@ -289,6 +289,8 @@ def _read(path: Any, names: list[str]) -> Arrays:
     try:
         with open(path, "rb") as file:
             tensors = {n: streams.read(file, VarType.LOD_TENSOR, n, path) for n in names}
+            if names:
+                check_end(file, names[-1], path)
     except OSError as error:
         raise EnforceNotMet(
             f"cannot read file {path} for variable {names[0]}: {error.strerror}"

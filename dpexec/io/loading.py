@@ -126,7 +126,7 @@ def _open(directory: str | None, name: str, variable: str) -> BinaryIO:
 def _read_one(directory: str, var: Variable) -> LoDTensor | SelectedRows:
     with _open(directory, var.name, var.name) as file:
         value = streams.read(file, var.type, var.name, file.name)
-        _at_end(file, var.name, file.name)
+        check_end(file, var.name, file.name)
         return value
 
 
@@ -143,11 +143,21 @@ def _read_all(
     path = _place_of(directory, filename)
     with file:
         found = {var.name: streams.read(file, var.type, var.name, path) for var in variables}
-        _at_end(file, last, path)
+        check_end(file, last, path)
     return found
 
 
-def _at_end(file: BinaryIO, name: str, path: str) -> None:
+def check_end(file: BinaryIO, name: str, path: Any) -> None:
+    """Check that nothing follows the latest variable that was read.
+
+    Args:
+        file: the open file.
+        name: the variable.
+        path: the file's name, for the error.
+
+    Raises:
+        EnforceNotMet: the file goes on.
+    """
     if file.read(1):
         raise EnforceNotMet(
             f"file {path} goes on after variable {name}: it holds something else than asked for"

@@ -91,6 +91,13 @@ def test_real_checkpoint_is_read(line):
     ]
 
 
+def test_state_of_some_variables_of_a_real_combined_file_is_refused(line):
+    """The file has no names, so that numbers of others would be taken for theirs."""
+    _, main, _ = line
+    with pytest.raises(fluid.core.EnforceNotMet, match="combined goes on after variable fc_0.w_0"):
+        fluid.io.load_program_state(str(SAVED / "combined"), main.all_parameters())
+
+
 @pytest.mark.parametrize("filename", [None, "tensors.combined"])
 def test_real_files_of_every_kind_are_read_and_written_alike(filename, tmp_path):
     program = saved_cases.tensors(fluid)
