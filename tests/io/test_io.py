@@ -94,7 +94,9 @@ def test_real_checkpoint_is_read(line):
 def test_state_of_some_variables_of_a_real_combined_file_is_refused(line):
     """The file has no names, so that numbers of others would be taken for theirs."""
     _, main, _ = line
-    with pytest.raises(fluid.core.EnforceNotMet, match="combined goes on after variable fc_0.w_0"):
+    with pytest.raises(
+        fluid.core.EnforceNotMet, match=r"combined goes on after variable fc_0\.w_0"
+    ):
         fluid.io.load_program_state(str(SAVED / "combined"), main.all_parameters())
 
 
