@@ -116,7 +116,7 @@ class Replicas:
             found._lod = lod.to_lists()
 
     def spec(self, device: int, name: str) -> Spec | None:
-        """Shape and type of a persistable variable on a device; None if it has no value."""
+        """Shape and type of a persistable variable on a device; None without one value."""
         known = self._specs.get(name, {})
         if device in known and self.current(name):
             return known[device]
@@ -124,7 +124,7 @@ class Replicas:
         held = self.tensor(device, name)
         if held is not None and held.is_deferred and held.form is not None:
             return Spec(held.form[0], as_var_type(held.form[1]))  # without fetching the value
-        value = self.value(device, name)
+        value = None if self._list(name) is not None else self.value(device, name)
         return None if value is None else array_spec(value)
 
     def keep_specs(self, name: str, made: Mapping[int, Spec]) -> None:
