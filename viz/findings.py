@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -20,6 +20,7 @@ from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.failures import failure_texts, failures
 from dpexec.viz.measured.grouping import By
 from dpexec.viz.measured.schedule import Schedule
+from dpexec.viz.measured.shares import homes_of
 from dpexec.viz.measured.what_if import Effect, what_if
 from dpexec.viz.pages.load import as_trace
 from dpexec.viz.pages.page_data import (
@@ -108,9 +109,10 @@ class Findings(View):
     def payload(self) -> TextData:
         """Return what the interactive page draws."""
         found = self.analysis
+        homes = homes_of(self.schedule)
         bars: list[BarData] = [
             {
-                "label": f"device {use.device}",
+                "label": f"device {use.device}{homes.get(use.device, '')}",
                 "unit": "fraction",
                 "parts": [(PARTS[name], value, name) for name, value in use.parts.items() if value],
             }
@@ -120,10 +122,6 @@ class Findings(View):
             {"text": one.text, "tone": "warn", "nodes": list(one.nodes)} for one in found.advice
         ]
         waits: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._waits()]
-        worth = {
-            by: [_worth(effect, self._replays.seconds) for effect in self._effects(by)]
-            for by in GROUPED
-        }
         facts: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._facts()]
         facts[0]["nodes"] = list(found.path.nodes)
         sections: list[SectionData] = [
@@ -135,10 +133,7 @@ class Findings(View):
         sections[:0] = failed_sections(self._failed)
         if advice:
             sections.append({"heading": "What to change", "sentences": advice})
-        for by, faster in worth.items():
-            if faster:
-                heading = f"How much shorter a step would be, by {by}"
-                sections.append({"heading": heading, "bars": faster})
+        sections += self._forecasts()
         if waits:
             sections.append({"heading": "Longest waits", "sentences": waits})
         return {
@@ -147,6 +142,18 @@ class Findings(View):
             "notes": self.notes,
             "sections": sections,
         }
+
+    def _forecasts(self) -> Iterator[SectionData]:
+        """The savings by types and layers."""
+        ends = f" (in brackets, twice as fast: range over {self._ranged} steps)"
+        for by in GROUPED:
+            faster = [
+                _worth(effect, self._replays.seconds, self._range(effect))
+                for effect in self._effects(by)
+            ]
+            if faster:
+                heading = f"How much shorter a step would be, by {by}{ends if self._ranged else ''}"
+                yield {"heading": heading, "bars": faster}
 
     def _every_step(self) -> StepsData:
         found = self.analysis
@@ -245,28 +252,45 @@ class Findings(View):
         width = min(_NAME, 2 + max(len(e.name) for e in shown))
         lines = ["", "How much shorter a step would be:"]
         for by, found in tables:
-            head = f"{'on the path':>12}  {'twice as fast':>15}  {'no time':>10}"
+            head = f"{'on the path':>12}  {'twice as fast':>22}  {'no time':>10}"
             lines.append(f"{by:<{width}}  {head if by == tables[0][0] else ''}".rstrip())
             lines += [
                 f"  {shortened(effect.name, width - 2):<{width - 2}}  "
                 f"{seconds_text(effect.path):>12}  "
-                f"{_shorter(effect.half, self._replays.seconds):>15}  "
+                f"{_shorter(effect.half, self._replays.seconds) + self._range(effect):>22}  "
                 f"{_shorter(effect.none, self._replays.seconds):>10}"
                 for effect in found
             ]
-        waits = [effect.name for effect in shown if effect.frees_threads]
+        waits = [effect.name for effect in shown if effect.frees_threads and effect.by == "type"]
         why = [f"Other threads wait for Python of {', '.join(waits)}."] if waits else []
+        if count := self._ranged:
+            why.append(f"In brackets: the range over {counted(count, 'replayed step')}.")
         return [*lines, *wrapped(*why)]
+
+    @property
+    def _ranged(self) -> int:
+        """The number of replayed steps, if they are several that tell a range."""
+        count = len(self._replays.steps)
+        return count if count > 1 else 0
+
+    def _range(self, effect: Effect) -> str:
+        """The range of a forecast over the replayed steps, as shares of a step."""
+        if not self._ranged or not self._replays.seconds:
+            return ""
+        low, high = (percent(each / self._replays.seconds) for each in effect.ends)
+        return f" ({low.removesuffix('%')}–{high})"
 
     def __str__(self) -> str:
         failed = failure_texts(self._failed)
         lines = [*wrapped(self.title, *failed, *self.notes, *self._facts()), ""]
+        homes = homes_of(self.schedule)
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]
             if use.overlap is not None:
                 texts.append(f"{percent(use.overlap)} of all communication hidden by computing")
-            lines += wrapped(f"device {use.device}: {', '.join(texts)}")
+            home = homes.get(use.device, "")
+            lines += wrapped(f"device {use.device}{home}: {', '.join(texts)}")
         if self.analysis.advice:
             lines += ["", "What to change:"]
             lines += wrapped(*(f"- {one}" for one in self.analysis.advice))
@@ -278,11 +302,11 @@ def _shorter(seconds: float, step: float) -> str:
     return f"-{percent(seconds / step)}" if step and seconds else "0%"
 
 
-def _worth(effect: Effect, step: float) -> BarData:
+def _worth(effect: Effect, step: float, ends: str) -> BarData:
     """The saving by a type or layer, as shares of a step."""
     half, none = effect.half / step, effect.none / step
     return {
-        "label": effect.name,
+        "label": f"{effect.name}{ends}",
         "unit": "fraction",
         "parts": [("twice as fast", half, "half"), ("no time at all", none - half, "none")],
     }

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from dpexec.viz.advising.analysis import analysis_of
 
+from dpexec import viz
 from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas
 
 
@@ -197,3 +198,25 @@ def test_a_run_in_reduce_mode_is_not_told_to_use_it():
     assert "Reduce mode spreads it" in said(trace(events, two_replicas()), "communication")
     text = said(trace(events, two_replicas(), mode="reduce"), "communication")
     assert "larger batches need it less often; without" in text
+
+
+def test_a_straggler_of_a_cluster_is_named_with_its_worker():
+    made = straggling()
+    events = [
+        replace(e, args={**e.args, "worker": f"tcp://host-{e.device}"})
+        if e.device is not None
+        else e
+        for e in made.events
+    ]
+    there = replace(made, events=tuple(events), meta={**made.meta, "scheduler": "distributed"})
+    text = " ".join(str(viz.analyse(there)).split())
+    assert "for device 1 (worker tcp://host-1), whose" in text
+    assert "device 0 (worker tcp://host-0): " in text
+    assert "worker" not in str(viz.analyse(made))
+
+
+def test_forecasts_have_the_range_of_the_replayed_steps():
+    text = str(viz.analyse(straggling(9)))
+    assert "In brackets: the range over 9 replayed steps." in text
+    assert "-20% (20–20%)" in text  # all steps are alike
+    assert "In brackets" not in str(viz.analyse(straggling(1)))

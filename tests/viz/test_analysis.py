@@ -40,7 +40,7 @@ def test_a_straggler_is_named_with_what_it_costs():
     assert str(found.advice[0]).endswith("; without that a step takes 30% less")
     assert str(found.advice[1]) == (
         "mul_grad takes 4.00 s of the critical path; twice as fast, it makes a step 20% shorter "
-        "(8.00 s)"
+        "(8.00 s); made at train.py:3"
     )
     assert [one.nodes for one in found.advice[:2]] == [(2, 3), (1, 3)]
     assert [one.share for one in found.advice] == sorted(a.share for a in found.advice)[::-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import median
@@ -206,10 +207,29 @@ def _operators(effects: Sequence[Effect], what_if: WhatIf) -> Iterator[Advice]:
             takes = f"other threads wait for Python of {effect.name}"
         yield Advice(
             f"{takes}; twice as fast, it makes a step {percent(share)} shorter "
-            f"({seconds_text(what_if.seconds - effect.half)})",
+            f"({seconds_text(what_if.seconds - effect.half)}){_made_at(effect, what_if)}",
             effect.nodes,
             share,
         )
+
+
+def _made_at(effect: Effect, what_if: WhatIf) -> str:
+    """The user's line that makes operators of a type, if one makes most of them, by their time."""
+    schedule, facts = what_if.schedule, what_if.schedule.facts
+    if facts is None:
+        return ""
+    found = Counter[str]()
+    for piece in (schedule.by_id[index] for step in schedule.middle for index in step.slices):
+        node = schedule.node_of(piece)
+        if piece.event.kind == "op" and piece.event.name == effect.name and node is not None:
+            found[str(facts.by_id[node]["line"] or "")] += piece.own
+    if not found or not found.total():
+        return ""
+    line, seconds = found.most_common(1)[0]
+    share = seconds / found.total()
+    if not line or share < MOSTLY:
+        return ""
+    return f"; made at {line}" if len(found) == 1 else f"; {percent(share)} of it made at {line}"
 
 
 # ---- causes that cannot be replayed

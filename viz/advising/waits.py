@@ -11,7 +11,7 @@ from dpexec.viz.measured.copies import copies_of
 from dpexec.viz.measured.replay import Replay
 from dpexec.viz.measured.runs import Run
 from dpexec.viz.measured.schedule import Schedule
-from dpexec.viz.measured.shares import Wait, by_operator
+from dpexec.viz.measured.shares import Wait, by_operator, homes_of
 from dpexec.viz.measured.what_if import WhatIf
 from dpexec.viz.pages.units import counted, percent, seconds_text
 
@@ -69,7 +69,11 @@ def waits_advice(waits: Sequence[Wait], schedule: Schedule, what_if: WhatIf) -> 
 
 def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf, for_thread: bool) -> str:
     who = f"device {wait.device} waits {percent(wait.share)} of the step"
-    where = "" if wait.on_device is None else f" of device {wait.on_device}"
+    homes = homes_of(schedule)
+    other = (
+        "" if wait.on_device is None else f"device {wait.on_device}" + homes.get(wait.on_device, "")
+    )
+    where = f" of {other}" if other else ""
     if wait.cause == "straggler" and wait.on_device is None:
         return (
             f"{who} for {wait.task}, whose values come last: see what else runs on its cores, or "
@@ -77,9 +81,7 @@ def _text_of(wait: Wait, schedule: Schedule, what_if: WhatIf, for_thread: bool) 
         )
     if wait.cause == "straggler":
         longer = f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
-        return f"{who} for device {wait.on_device}, whose {wait.task} {longer}: " + _why_late(
-            wait, schedule
-        )
+        return f"{who} for {other}, whose {wait.task} {longer}: " + _why_late(wait, schedule)
     if wait.cause == "dependency":
         return f"{who} for {wait.task}{where}, whose result it needs"
     if wait.cause == "no_free_thread":

@@ -115,6 +115,24 @@ class StepTime:
     read: float = 0.0
 
 
+def homes_of(schedule: Schedule) -> dict[int, str]:
+    """Return by device the worker of a cluster that runs it, in words for behind the device.
+
+    Of a device that moved, it is the latest one.
+    """
+    if schedule.trace.meta.get("scheduler") != "distributed":
+        return {}
+    return schedule.once(("homes", 0), lambda: _homes(schedule))
+
+
+def _homes(schedule: Schedule) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for event in schedule.trace.events:
+        if event.device is not None and "worker" in event.args:
+            found[event.device] = f" (worker {event.args['worker']})"
+    return found
+
+
 def by_operator(schedule: Schedule, steps: Iterable[Step], device: int | None) -> Counter[str]:
     """Return the seconds of a device in some steps by type of operator, waits included."""
     found: Counter[str] = Counter()

@@ -41,6 +41,7 @@ class Effect:
         half: Seconds that a step would be shorter if it were twice as fast.
         none: Seconds that a step would be shorter if it took no time.
         nodes: The operators of the graph.
+        ends: The least and the largest `half` of the replayed steps.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Effect:
     half: float
     none: float
     nodes: tuple[int, ...]
+    ends: tuple[float, float] = (0.0, 0.0)
 
     @property
     def frees_threads(self) -> bool:
@@ -140,17 +142,22 @@ class WhatIf:
                 found = (node for piece in pieces for node in self.schedule.nodes_of(piece))
                 nodes.setdefault(key, {}).update(dict.fromkeys(found))
                 kinds.setdefault(key, pieces[0].event.kind)
+        measured = {key: self._medians(table) for key, table in rows.items()}
         effects = [
-            Effect(_name(key), by, kinds[key], *self._medians(table), tuple(nodes[key]))
-            for key, table in rows.items()
+            Effect(_name(key), by, kinds[key], *medians, tuple(nodes[key]), ends)
+            for key, (medians, ends) in measured.items()
         ]
         return tuple(sorted(effects, key=lambda effect: (-effect.half, -effect.path, -effect.time)))
 
-    def _medians(self, table: Sequence[_Row]) -> _Row:
-        """The median of every column; a step without a row counts as zeros."""
+    def _medians(self, table: Sequence[_Row]) -> tuple[_Row, tuple[float, float]]:
+        """The median of every column, and the range of the savings at half the time.
+
+        A step without a row counts as zeros.
+        """
         rows = [*table, *[(0.0, 0.0, 0.0, 0.0)] * (len(self.replays) - len(table))]
-        time, path, half, none = (median(column) for column in zip(*rows, strict=True))
-        return time, path, half, none
+        columns = [*zip(*rows, strict=True)]
+        time, path, half, none = map(median, columns)
+        return (time, path, half, none), (min(columns[2]), max(columns[2]))
 
     def _members(self, by: By) -> list[dict[Hashable, list[int]]]:
         """By step: the positions of the activities of every group."""
