@@ -7,6 +7,7 @@ passes before all have reached it: :meth:`Group.barrier`, or an all-reduce.
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -14,8 +15,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpexec.engine.exchange.channels import Channel
+from dpexec.engine.exchange.messages import Room
 from dpexec.engine.exchange.rendezvous import Member
-from dpexec.engine.exchange.shared import Bytes, share_memory
+from dpexec.engine.exchange.shared import (
+    LEAST,
+    Borrower,
+    Bytes,
+    Lender,
+    hand_over,
+    is_place,
+    share_memory,
+    with_room,
+)
 from dpexec.engine.exchange.wire import Place, Tag, exchange, into, say_goodbye
 from dpexec.engine.gpu.nccl import NcclCall
 
@@ -63,6 +74,9 @@ class Group:
         """Exchanges values between GPUs directly; None: values go through the host."""
         self._step = -1
         self._own: dict[Any, Bytes] = {}
+        local = {rank: channel for rank, channel in channels.items() if channel.is_local}
+        self._lenders = {rank: Lender() for rank in local}
+        self._borrowers = {rank: Borrower(channel.name) for rank, channel in local.items()}
 
     def close(self, text: str = "") -> None:
         """Leave the gang.
@@ -113,6 +127,50 @@ class Group:
         if heard and "waited" not in moved:
             last = max(heard, key=heard.__getitem__)
             moved.update(self.waited(heard[last] - began, last))
+
+    def talk(
+        self, tag: Tag, messages: Mapping[int, Sequence[memoryview]], of: Iterable[int]
+    ) -> dict[int, memoryview]:
+        """Send messages to members, and receive one from each of some.
+
+        Large messages lie in memory that a member of the same host sees; nobody copies them again.
+
+        Args:
+            tag: the tag of the frames.
+            messages: their buffers, by rank.
+            of: ranks of the members that send one.
+
+        Returns:
+            The bytes of the received messages, by rank, which stay as they are.
+
+        Raises:
+            GangError: a member is gone, is silent, or ends the run.
+        """
+        sends, new = dict[int, Sequence[Any]](messages), dict[int, int]()
+        rooms = {rank: Room(self.members[rank].name) for rank in of}
+        try:
+            for rank, buffers in messages.items():
+                nbytes, lender = sum(map(len, buffers)), self._lenders.get(rank)
+                lent = lender.lend(buffers, nbytes) if lender and nbytes >= LEAST else None
+                if lent is not None:
+                    sends[rank] = [memoryview(lent[0])]
+                    self.moved_at(tag)["shared"] += nbytes
+                    if lent[1] is not None:
+                        new[rank] = lent[1]
+            self.exchange(tag, sends, rooms)
+            for rank, room in new.items():
+                hand_over(self.channels[rank], room, tag)
+        finally:
+            for room in new.values():
+                os.close(room)
+        return {rank: self._message(rank, room.data, tag) for rank, room in rooms.items()}
+
+    def _message(self, rank: int, data: memoryview, tag: Tag) -> memoryview:
+        """A message that came, or whose place came."""
+        if rank not in self._borrowers or not is_place(data):
+            return data
+        rooms = with_room(data, self.channels[rank], tag, self.limit)
+        return self._borrowers[rank].take(data, rooms)
 
     def waited(self, nanoseconds: int, last: int | None) -> dict[str, int]:
         """The note about a wait for other members at the begin of a collective.

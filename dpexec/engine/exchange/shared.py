@@ -28,7 +28,19 @@ import numpy as np
 from dpexec.engine.exchange.channels import LINE, Channel
 from dpexec.engine.exchange.wire import GangError, Tag, gone, silent
 
-__all__ = ["LEAST", "Borrower", "Bytes", "Lender", "Places", "mapped", "new_memory", "share_memory"]
+__all__ = [
+    "LEAST",
+    "Borrower",
+    "Bytes",
+    "Lender",
+    "Places",
+    "hand_over",
+    "is_place",
+    "mapped",
+    "new_memory",
+    "share_memory",
+    "with_room",
+]
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _TOKEN = b"memory"
@@ -80,7 +92,7 @@ def share_memory(
         fd, found[rank] = new_memory("dpexec-gang", sizes[rank])
         try:
             for channel in channels.values():
-                _hand_over(channel, fd, tag)
+                hand_over(channel, fd, tag)
         finally:
             os.close(fd)
     deadline = time.monotonic() + limit
@@ -131,7 +143,12 @@ def mapped(fd: int, size: int) -> Bytes:
     return np.frombuffer(memory, np.uint8)
 
 
-def _hand_over(channel: Channel, fd: int, tag: Tag) -> None:
+def hand_over(channel: Channel, fd: int, tag: Tag) -> None:
+    """Give a member of this host a descriptor, which it expects.
+
+    Raises:
+        GangError: the member is gone.
+    """
     try:
         socket.send_fds(channel.sock, [_TOKEN], [fd])
     except OSError as error:
@@ -266,6 +283,27 @@ class Borrower:
         over = functools.partial(_leave, memory, turn)
         self._used[number] = weakref.ref(message, over)
         return message.data
+
+
+def is_place(message: memoryview) -> bool:
+    """Whether these bytes describe the place of a message, and are none: those are whole lines."""
+    return len(message) == _PLACE.size
+
+
+def with_room(place: memoryview, channel: Channel, tag: Tag, limit: float) -> deque[int]:
+    """The descriptor of a message's room, if the sender says that it is new, and gives it now.
+
+    Args:
+        place: the sender's description of the place.
+        channel: the connection to the sender.
+        tag: names its use in errors.
+        limit: seconds.
+
+    Raises:
+        GangError: the sender does not give it.
+    """
+    _, _, is_new, _, _ = _PLACE.unpack(place)
+    return deque([_take(channel, tag, time.monotonic() + limit, limit)] if is_new else [])
 
 
 def _leave(memory: Bytes, turn: int, message: Any) -> None:

@@ -16,7 +16,7 @@ from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.places import CPUPlace
 from dpexec.engine.exchange.group import Group
-from dpexec.engine.exchange.messages import Message, Room, decode, encode
+from dpexec.engine.exchange.messages import Message, decode, encode
 from dpexec.engine.exchange.wire import Tag
 
 __all__ = ["Mirroring"]
@@ -80,16 +80,17 @@ class Mirroring:
         if not self._to and not self._from:
             return
         tag = Tag(step + 1, _NUMBER, "mirrors of what only one replica has")
-        rooms = {other: Room(self._group.members[other].name) for other in self._from}
         sends = {other: encode(_packed(new_value, items)) for other, items in self._to.items()}
-        self._group.exchange(tag, sends, rooms)
         found: dict[int, dict[str, Any]] = {device: {} for device in self.kept}
-        for other, room in rooms.items():
-            message = decode(room.data, self._group.members[other].name)
+        for other, data in self._group.talk(tag, sends, self._from).items():
+            message = decode(data, self._group.members[other].name)
             for (name, device), value in message.values.items():
                 found[device][name] = value
         for device, values in found.items():
-            mirrors[device].commit(step, values, StepArrays())
+            # Values stay in the message, unless older ones would keep earlier messages, too.
+            stay = values.keys() >= mirrors[device].values.keys()
+            copied, placed = ({}, values) if stay else (values, {})
+            mirrors[device].commit(step, copied, StepArrays(), placed)
 
 
 def _packed(new_value: Callable[[int, str], Any], items: Sequence[_Item]) -> Message:
