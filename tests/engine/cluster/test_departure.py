@@ -17,17 +17,15 @@ from dpexec.engine.cluster.worker.worker import HeldState, WorkerReplicas
 
 
 class _Worker:
-    """A worker of a scheduler that tells of other workers, or has ended.
+    """A worker of a scheduler that tells of other workers.
 
     Args:
-        connected: whether the scheduler is there.
         offers: by other worker, what it says each time that it is asked; an error is raised.
     """
 
     address = "tcp://a:1"
 
-    def __init__(self, connected, **offers):
-        self.batched_stream = SimpleNamespace(comm=SimpleNamespace(closed=lambda: not connected))
+    def __init__(self, **offers):
         self.scheduler, self.asked, self.gave = self, [], []
         self.offers = {f"tcp://{host}:1": list(said) for host, said in offers.items()}
 
@@ -79,11 +77,24 @@ ALL = {0: ["weight", "moment"]}
 MIRRORED = {1: ["moment"]}
 
 
-@pytest.mark.parametrize("connected", [True, False])
-def test_nobody_is_asked_once_the_scheduler_has_ended(state, connected):
-    worker = _Worker(connected, b=[(True, {4, 3})])
-    assert worker.leaves(state) == ([("tcp://b:1", {}, OWN)] if connected else [])
-    assert bool(worker.asked) == connected
+@pytest.fixture(autouse=True)
+def gone(monkeypatch):
+    """Addresses at which nothing listens any more."""
+    found = set()
+
+    async def refusal(address):
+        return "refused" * (address in found)
+
+    monkeypatch.setattr(departure, "refusal", refusal)
+    return found
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_nobody_is_asked_once_the_scheduler_has_ended(state, gone, ended):
+    worker = _Worker(b=[(True, {4, 3})])
+    gone.update([worker.address] * ended)  # which is the scheduler's, too
+    assert worker.leaves(state) == ([] if ended else [("tcp://b:1", {}, OWN)])
+    assert bool(worker.asked) != ended
 
 
 @pytest.mark.parametrize(
@@ -97,12 +108,8 @@ def test_nobody_is_asked_once_the_scheduler_has_ended(state, connected):
     ],
     ids=["not a member", "a stale member", "a slow worker", "a slow member", "nobody"],
 )
-def test_who_gets_state_and_what(monkeypatch, state, offers, given):
-    async def something_listens(peer):
-        return ""
-
-    monkeypatch.setattr(departure, "refusal", something_listens)
-    assert _Worker(True, **offers).leaves(state) == given
+def test_who_gets_state_and_what(state, offers, given):
+    assert _Worker(**offers).leaves(state) == given
 
 
 def test_state_that_was_taken_is_handed_on_again(monkeypatch):
@@ -115,7 +122,7 @@ def test_state_that_was_taken_is_handed_on_again(monkeypatch):
     found = worker.state_at("run", here)
     with pytest.raises(StaleTaskError, match="only keeps state"):
         worker.replicas_at("run", here)
-    given = _Worker(True, c=[(True, ())]).leaves(found)
+    given = _Worker(c=[(True, ())]).leaves(found)
     assert given == [("tcp://c:1", {0: ["weight"]}, MIRRORED)]
 
 
@@ -139,7 +146,7 @@ def test_runs_do_not_wait_for_each_other(monkeypatch):
     monkeypatch.setattr(departure, "leave", lambda token, worker: None)
     monkeypatch.setattr(departure, "release", release)
     monkeypatch.setattr(departure._Holdings, "_hand_on", wait_for_ever)
-    asyncio.run(departure._Holdings(_Worker(True)).close())
+    asyncio.run(departure._Holdings(_Worker()).close())
     assert not runs
     assert most[0] == 20
 

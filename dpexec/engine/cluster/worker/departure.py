@@ -106,16 +106,18 @@ class _Holdings:
     async def _leave(self, token: str, state: HeldState) -> None:
         state.epoch = Epoch(token, NEVER)
         leave(token, self._worker)
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(OSError):  # it took too long, or the scheduler has just ended
             async with asyncio.timeout(_PATIENCE) as limit:
                 await self._hand_on(token, state, limit)
         release(token, self._worker)
 
-    @property
-    def _is_connected(self) -> bool:
-        """Whether the scheduler is there: dask would look for one that has ended for long."""
-        stream = self._worker.batched_stream
-        return stream is not None and stream.comm is not None and not stream.comm.closed()
+    async def _known(self) -> list[str]:
+        """The workers that the scheduler knows; none if it has ended, for which dask looks for long.
+
+        This worker's own connection to the scheduler tells nothing: that ends with being closed.
+        """
+        scheduler = self._worker.scheduler
+        return [] if await refusal(scheduler.address) else list(await scheduler.ncores())
 
     async def _hand_on(self, token: str, state: HeldState, limit: asyncio.Timeout) -> None:
         """Give state of replicas to the first other worker that is not being closed.
@@ -130,9 +132,9 @@ class _Holdings:
         """
         while state.running:
             await asyncio.sleep(_POLL)
-        if not self._is_connected or not any(state.kinds.values()):
-            return  # all workers end with their scheduler, or there is nothing to hand on
-        here, known = self._worker.address, await self._worker.scheduler.ncores()
+        if not any(state.kinds.values()):
+            return
+        here, known = self._worker.address, await self._known()
         members = [peer for peer in state.peers if peer in known and peer != here]
         others = [peer for peer in known if peer not in (*members, here)]  # replicas may move there
         left = [members, *(others[i : i + _AT_ONCE] for i in range(0, len(others), _AT_ONCE))]
