@@ -112,7 +112,7 @@ class _Holdings:
         release(token, self._worker)
 
     async def _known(self) -> list[str]:
-        """The workers that the scheduler knows; none if it has ended, for which dask looks for long.
+        """The workers that the scheduler knows; none if it has ended: dask would look for it long.
 
         This worker's own connection to the scheduler tells nothing: that ends with being closed.
         """
