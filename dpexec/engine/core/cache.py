@@ -42,6 +42,7 @@ LIMITS = {
     ),
     "dask graphs": Limit(32, "plan"),
     "delayed steps": Limit(1_000, "token of the step"),
+    "ended runs": Limit(1_000, "token of the run"),
     "engines of other runs": Limit(8, "how the run differs from the whole program"),
     "engines of programs": Limit(
         32, "program, scope, and how the run differs from the whole program"

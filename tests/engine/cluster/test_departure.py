@@ -126,6 +126,18 @@ def test_state_that_was_taken_is_handed_on_again(monkeypatch):
     assert given == [("tcp://c:1", {0: ["weight"]}, MIRRORED)]
 
 
+def test_state_that_comes_after_the_end_of_its_run_is_not_kept(monkeypatch):
+    """The worker that hands it on may have left the scheduler, and not know that the run ended."""
+    here = SimpleNamespace(address="tcp://a:1")
+    left = {0: Versions(4, {"weight": np.zeros(1)})}
+    monkeypatch.setattr(worker, "_workers", {})
+    worker.take_over("ended", here.address, left, {})
+    worker.end("ended", here)
+    worker.take_over("ended", here.address, left, {})
+    worker.take_over("goes on", here.address, left, {})
+    assert [*worker._workers] == [("goes on", here.address)]
+
+
 def test_runs_do_not_wait_for_each_other(monkeypatch):
     """Each may wait for seconds, and who ends a worker may kill it then."""
     runs, waiting = [f"run {number}" for number in range(20)], []

@@ -237,5 +237,5 @@ def forget(token: str, dask_worker: Any) -> None:
         dask_worker: the dask worker of this process.
     """
     leave(token, dask_worker)
-    cluster_worker.release(token, dask_worker)
+    cluster_worker.end(token, dask_worker)
     dask_worker.loop.call_later(_ENDS, free_unreachable)  # plans know themselves

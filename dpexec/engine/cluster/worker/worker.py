@@ -26,6 +26,7 @@ from dpexec.engine.compile.plans.compilation import Compilation
 from dpexec.engine.compile.plans.plan import Plan, PlanKey
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.memory import Memory
+from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.copies import values_on
 from dpexec.engine.core.memory import keep_freed_memory
 from dpexec.engine.core.places import CUDAPlace
@@ -251,6 +252,7 @@ NEVER = -1
 """Number of an epoch that no task has."""
 
 _workers: dict[tuple[str, str], HeldState] = {}
+_ended = LimitedCache[str, None](limit_of("ended runs"))
 _changing = threading.Lock()  # tasks make room while an event loop takes what others leave
 
 
@@ -313,7 +315,7 @@ def keep(replicas: WorkerReplicas, address: str, also_left: bool) -> None:
 def take_over(
     token: str, address: str, left: Mapping[int, Versions], mirrors: Mapping[int, Versions]
 ) -> None:
-    """Keep state that a closed worker hands on, unless a later one is there.
+    """Keep state that a closed worker hands on, unless a later one is there, or the run has ended.
 
     Args:
         token: of the run.
@@ -322,6 +324,8 @@ def take_over(
         mirrors: own state of replicas.
     """
     with _changing:
+        if token in _ended:  # nobody would tell this worker again to forget it
+            return
         state = _workers.setdefault((token, address), HeldState(Epoch(token, NEVER)))
         for known, found in (state.left, left), (state.mirrors, mirrors):
             for device, versions in found.items():
@@ -336,6 +340,13 @@ def release(token: str, dask_worker: Any) -> None:
     state = _workers.pop((token, dask_worker.address), None)
     for versions in () if state is None else state.stores.values():
         versions.late = None  # it refers to code, which refers to all versions
+
+
+def end(token: str, dask_worker: Any) -> None:
+    """Forget the state of a run that has ended, also what closed workers are still handing on."""
+    with _changing:
+        _ended[token] = None
+    release(token, dask_worker)
 
 
 def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:
