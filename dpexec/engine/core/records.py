@@ -52,7 +52,7 @@ else:
             methods += _guards(cls) if frozen else []
             methods += _states(cls) if frozen and slots else []
             for method in methods:
-                if method.__name__ not in given.__dict__:
+                if given.__dict__.get(method.__name__) is None:  # with __eq__, __hash__ is None
                     method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
                     setattr(cls, method.__name__, method)
             if eq and not frozen and "__hash__" not in given.__dict__:
@@ -99,7 +99,13 @@ def _init(cls: type, frozen: bool, slots: bool) -> Callable[..., None]:
 
 
 def _values(names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """A function that gives the values of some fields, of one as it is."""
+    """A function that gives the values of some fields as a tuple.
+
+    Tuples take an object for equal to itself, also if it is an array or not a number.
+    """
+    if len(names) == 1:
+        (name,) = names
+        return lambda found: (getattr(found, name),)
     return operator.attrgetter(*names) if names else lambda _: ()
 
 

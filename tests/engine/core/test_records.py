@@ -6,6 +6,7 @@ import functools
 import inspect
 import pickle
 
+import numpy as np
 import pytest
 
 from dpexec.engine.core import records
@@ -126,3 +127,26 @@ def test_copies_and_pickles(ours, theirs):
 
 def test_a_cached_property_of_a_frozen_one_is_kept():
     assert made(OURS[1], 3).twice == 6
+
+
+@pytest.mark.parametrize("dataclass", [records.dataclass, dataclasses.dataclass])
+def test_a_value_is_equal_to_itself_also_as_the_only_field(dataclass):
+    @dataclass
+    class One:
+        x: object
+
+    for value in (np.arange(3), float("nan")):
+        assert (One(value) == One(value)) is True
+    assert One(1) != One(2)
+
+
+@pytest.mark.parametrize("dataclass", [records.dataclass, dataclasses.dataclass])
+def test_frozen_ones_that_say_what_equals_them_have_hashes(dataclass):
+    @dataclass(frozen=True)
+    class Alike:
+        x: int
+
+        def __eq__(self, other):
+            return isinstance(other, Alike) and self.x == other.x
+
+    assert len({Alike(3), Alike(3), Alike(4)}) == 2
