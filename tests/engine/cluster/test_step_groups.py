@@ -6,6 +6,7 @@ import pytest
 
 from dpexec.engine.cluster.worker import step_groups
 from dpexec.engine.cluster.worker.step_groups import StepGroups
+from dpexec.engine.core.cache import LIMITS, Limit
 from dpexec.engine.core.places import CPUPlace, CUDAPlace
 
 
@@ -134,6 +135,17 @@ def test_plans_that_come_once_are_told_like_those_that_were_measured(groups, clo
     found = [make(groups, clock, step, 0.03, step) for step in range(100)]
     assert 8 < sum(found) < 40
     assert groups.take()["groups"]["all_reduce"] == pytest.approx([0.1, 100])
+
+
+def test_all_steps_of_a_plan_count_while_others_come_and_go(monkeypatch, clock):
+    monkeypatch.setitem(LIMITS, "usual steps", Limit(4, ""))
+    groups, told = StepGroups(Worker(), "0123456789abcdef", 1), 0
+    for step in range(30):
+        make(groups, clock, 2 * step, 0.01, 0)
+        make(groups, clock, 2 * step + 1, 0.01, step + 1)
+        if step % 3 == 2:
+            told += groups.take()["steps"]
+    assert told == 60
 
 
 class CodeNotes(Notes):

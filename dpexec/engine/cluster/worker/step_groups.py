@@ -176,7 +176,7 @@ class StepGroups:
     def __init__(self, worker: Any, token: str, members: int) -> None:
         self.worker, self._tag, self._members = worker, token[:TAG], members
         self._bindings: LimitedCache[int, _Usual] = LimitedCache(limit_of("usual steps"))
-        self._adding = threading.Lock()
+        self._changing = threading.Lock()
         self._pace, self._usual = _Pace(), _Usual()
         self._latest: Mapping[str, list[float]] = {}
         self._kept: tuple[Notes, int] | None = None
@@ -208,18 +208,18 @@ class StepGroups:
         if not self._awaited:
             self._awaited = True
             self.worker.loop.add_callback(self._tell_later)
-        usual_steps = self._bindings.get(number)
-        if usual_steps is None:
-            with self._adding:
-                usual_steps = self._bindings[number] = _Usual()
-        self._usual, pace = usual_steps, self._pace
+        with self._changing:  # the oldest one that drops out has told its steps long ago
+            usual = self._bindings.used(number)
+            if usual is None:
+                usual = self._bindings[number] = _Usual()
+        self._usual, pace = usual, self._pace
         self._spent = time.thread_time()
         # A recorded step on GPUs waits for each operator, and replays no graphs.
         self._measures = pace.is_due and not on_gpus(binding.plan.graph.places)
         if not self._measures:
             return ()
-        usual, measured = (median_low(found) if found else 0.0 for found in self._costs)
-        pace.adapt(self._began, max(_EVERY, (max(measured - usual, 0.0) + self._read) / _SHARE))
+        plain, measured = (median_low(found) if found else 0.0 for found in self._costs)
+        pace.adapt(self._began, max(_EVERY, (max(measured - plain, 0.0) + self._read) / _SHARE))
         _ = binding.recording  # made once per binding: here, and not between tasks
         return (self,)  # a new tuple each time makes a step of code ask again for its notes
 
@@ -290,7 +290,7 @@ class StepGroups:
             steps += measured.usual.tell(measured.before, self._latest, groups)
             spans += measured.read(clock)
             self._latest = measured.usual.sums
-        with self._adding:
+        with self._changing:
             bindings = list(self._bindings.values())
         steps += sum(usual.tell(usual.steps, self._latest, groups) for usual in bindings)
         failed = [self._failed.popleft() for _ in range(len(self._failed))]
