@@ -122,7 +122,7 @@ def test_what_is_not_on_the_path_gains_where_the_path_waits_for_its_python():
     assert (relu.path, relu.frees_threads) == (0.0, True)
     assert relu.none == pytest.approx(3.0, abs=1e-4)
     assert "- other threads wait for Python of relu; twice as fast" in str(found)
-    assert "Other threads wait for Python of relu, fc_0." in str(found)
+    assert "Other threads wait for Python of relu." in str(found)
 
 
 def test_waits_for_python_are_causes_of_longer_steps():

@@ -214,9 +214,9 @@ def sequence_erase(c: Call) -> None:
 @exports("lod_reset")
 def lod_reset(c: Call) -> None:
     """The same rows in other sequences."""
-    g = c.g
+    g, before = c.g, list(c.lengths("X")) if c.attr("append") else []
     if c.lengths("Y"):
-        made = list(c.lengths("Y"))
+        before, made = [], list(c.lengths("Y"))
     else:
         if c.get("Y") is not None:
             offsets = c.typed(c["Y"], c.dtype("Y"), np.int64)
@@ -224,7 +224,6 @@ def lod_reset(c: Call) -> None:
             offsets = g.ints(*c.attr("target_lod"))
         last = np.iinfo(np.int64).max
         made = [g.Sub(g.Slice(offsets, [1], [last]), g.Slice(offsets, [0], [-1]))]
-    before = list(c.lengths("X")) if c.attr("append") else []
     c.set("Out", c["X"], lengths=[*before, *made])
 
 
