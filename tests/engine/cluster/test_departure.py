@@ -126,6 +126,16 @@ def test_state_that_was_taken_is_handed_on_again(monkeypatch):
     assert given == [("tcp://c:1", {0: ["weight"]}, MIRRORED)]
 
 
+def test_mirrors_stay_as_steps_made_them_when_a_closed_worker_hands_on_its_own(state, monkeypatch):
+    """Replicas may have moved before: a mirror that no step changes would end the next step."""
+    monkeypatch.setattr(worker, "_workers", {("run", "tcp://a:1"): state})
+    late = {device: Versions(5, {"moment": np.ones(1)}) for device in range(3)}
+    kept = dict(state.mirrors)
+    worker.take_over("run", "tcp://a:1", {}, late)
+    assert state.mirrors == kept
+    assert state.left_own == {1: late[1], 2: late[2]}  # replica 0 lives here
+
+
 def test_state_that_comes_after_the_end_of_its_run_is_not_kept(monkeypatch):
     """The worker that hands it on may have left the scheduler, and not know that the run ended."""
     here = SimpleNamespace(address="tcp://a:1")

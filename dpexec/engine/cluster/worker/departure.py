@@ -216,12 +216,13 @@ async def _end_with_process(found: weakref.ref[Any]) -> None:
 def _own(state: HeldState) -> tuple[Mapping[int, Versions], Mapping[int, Versions]]:
     """The state that a worker with replicas may lack: what closed workers left, and own state."""
     own = own_names(state.graph) if isinstance(state, WorkerReplicas) else []
-    return state.left, {**state.mirrors, **parts(state.stores, dict(enumerate(own)))}
+    parted = parts(state.stores, dict(enumerate(own)))
+    return state.left, {**state.left_own, **state.mirrors, **parted}
 
 
 def _everything(state: HeldState) -> tuple[Mapping[int, Versions], Mapping[int, Versions]]:
     names = {device: versions.values.keys() for device, versions in state.stores.items()}
-    return {**state.left, **parts(state.stores, names)}, state.mirrors
+    return {**state.left, **parts(state.stores, names)}, {**state.left_own, **state.mirrors}
 
 
 def _offer(token: str, dask_worker: Any) -> tuple[bool, frozenset[int]]:
@@ -235,11 +236,11 @@ def _offer(token: str, dask_worker: Any) -> tuple[bool, frozenset[int]]:
 
 
 def _take_over(
-    token: str, left: Mapping[int, Versions], mirrors: Mapping[int, Versions], dask_worker: Any
+    token: str, left: Mapping[int, Versions], own: Mapping[int, Versions], dask_worker: Any
 ) -> bool:
     """Keep state of a worker that is being closed; False if this one is being closed, too."""
     if dask_worker.status != Status.running:
         return False
-    take_over(token, dask_worker.address, left, mirrors)
+    take_over(token, dask_worker.address, left, own)
     hold_until_closed(dask_worker)
     return True

@@ -143,7 +143,7 @@ def settle(
     replicas.peers = list(stored)
     replicas.stores = _kept(replicas.stores, step, stored[address])
     replicas.mirrors = _kept(replicas.mirrors, step, mirrored.get(address, ()))
-    replicas.left = {}
+    replicas.left, replicas.left_own = {}, {}
 
 
 def _kept(

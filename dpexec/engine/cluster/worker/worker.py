@@ -33,7 +33,7 @@ from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.threads.kernel_threads import one_kernel_thread
 
-Kind = Literal["stores", "left", "mirrors"]
+Kind = Literal["stores", "left", "mirrors", "left_own"]
 """What state of replicas is on a worker, see :class:`HeldState`."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -51,6 +51,8 @@ class HeldState:
         stores: the persistable variables of replicas that live here.
         mirrors: own state of replicas on other workers.
         left: the persistable variables of replicas that lived on closed workers; on the host.
+        left_own: own state of replicas, as closed workers had it. It may come when replicas have
+            moved already, and steps do not keep it up to date as they do with mirrors.
         running: how many tasks run now.
     """
 
@@ -59,13 +61,19 @@ class HeldState:
         self.stores: dict[int, Versions] = {}
         self.mirrors: dict[int, Versions] = {}
         self.left: dict[int, Versions] = {}
+        self.left_own: dict[int, Versions] = {}
         self.running = 0
         self._lock = threading.Lock()
 
     @property
     def kinds(self) -> Mapping[Kind, Mapping[int, Versions]]:
         """All state: versions by replica, by what they are here."""
-        return {"stores": self.stores, "left": self.left, "mirrors": self.mirrors}
+        return {
+            "stores": self.stores,
+            "left": self.left,
+            "mirrors": self.mirrors,
+            "left_own": self.left_own,
+        }
 
     @contextlib.contextmanager
     def working(self, epoch: Epoch) -> Iterator[None]:
@@ -308,12 +316,12 @@ def keep(replicas: WorkerReplicas, address: str, also_left: bool) -> None:
     with _changing:
         if also_left and key in _workers:
             replicas.left |= _workers[key].left
-            replicas.mirrors |= _workers[key].mirrors
+            replicas.left_own |= _workers[key].left_own
         _workers[key] = replicas
 
 
 def take_over(
-    token: str, address: str, left: Mapping[int, Versions], mirrors: Mapping[int, Versions]
+    token: str, address: str, left: Mapping[int, Versions], own: Mapping[int, Versions]
 ) -> None:
     """Keep state that a closed worker hands on, unless a later one is there, or the run has ended.
 
@@ -321,13 +329,13 @@ def take_over(
         token: of the run.
         address: of the worker that takes the state.
         left: all variables of replicas.
-        mirrors: own state of replicas.
+        own: own state of replicas.
     """
     with _changing:
         if token in _ended:  # nobody would tell this worker again to forget it
             return
         state = _workers.setdefault((token, address), HeldState(Epoch(token, NEVER)))
-        for known, found in (state.left, left), (state.mirrors, mirrors):
+        for known, found in (state.left, left), (state.left_own, own):
             for device, versions in found.items():
                 if device not in state.stores and (
                     device not in known or known[device].step < versions.step
