@@ -159,7 +159,7 @@ class Group:
                         new[rank] = lent[1]
             self.exchange(tag, sends, rooms)
             for rank, room in new.items():
-                hand_over(self.channels[rank], room, tag)
+                hand_over(self.channels[rank], room, tag, self.limit)
         finally:
             for room in new.values():
                 os.close(room)

@@ -92,7 +92,7 @@ def share_memory(
         fd, found[rank] = new_memory("dpexec-gang", sizes[rank])
         try:
             for channel in channels.values():
-                hand_over(channel, fd, tag)
+                hand_over(channel, fd, tag, limit)
         finally:
             os.close(fd)
     deadline = time.monotonic() + limit
@@ -143,14 +143,24 @@ def mapped(fd: int, size: int) -> Bytes:
     return np.frombuffer(memory, np.uint8)
 
 
-def hand_over(channel: Channel, fd: int, tag: Tag) -> None:
+def hand_over(channel: Channel, fd: int, tag: Tag, limit: float) -> None:
     """Give a member of this host a descriptor, which it expects.
 
+    Args:
+        channel: the connection to the member.
+        fd: the descriptor.
+        tag: names its use in errors.
+        limit: seconds that it may take until the member has read what was sent before.
+
     Raises:
-        GangError: the member is gone.
+        GangError: the member is gone, or does not read.
     """
     try:
-        socket.send_fds(channel.sock, [_TOKEN], [fd])
+        while not channel.send([_TOKEN], fd):
+            poll = select.poll()
+            poll.register(channel.sock, select.POLLOUT)
+            if not poll.poll(limit * 1000):
+                raise silent([channel.name], limit, tag)
     except OSError as error:
         raise gone(channel.name, error, tag) from error
 

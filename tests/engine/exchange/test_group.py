@@ -11,6 +11,7 @@ from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.group import Group
 from dpexec.engine.exchange.messages import Message, decode, encode
 from dpexec.engine.exchange.rendezvous import Member
+from dpexec.engine.exchange.shared import hand_over
 from dpexec.engine.exchange.wire import GangError, Tag
 
 MEMBERS = [Member(f"worker {rank}", (rank,), "host", "", None) for rank in range(2)]
@@ -77,3 +78,21 @@ def test_a_member_that_goes_is_noticed(pair):
     large = encode(Message(values={"x": numbers(0, 0)}))
     with pytest.raises(GangError, match="member 1"):
         group.talk(Tag(0, 0, "a test"), {1: large}, [1])
+
+
+def test_a_descriptor_waits_for_a_member_that_has_not_read_what_came_before():
+    ours, theirs = socket.socketpair()
+    channel, tag = Channel(ours, "member 1"), Tag(0, 0, "a test")
+    sent = 0
+    while count := channel.send([b"x" * 4096]):
+        sent += count
+    with theirs, ThreadPoolExecutor(1) as threads, open(os.devnull, "rb") as file:
+        with pytest.raises(GangError, match=r"member 1 did not answer for 0\.01 s"):
+            hand_over(channel, file.fileno(), tag, 0.01)
+        handing = threads.submit(hand_over, channel, file.fileno(), tag, 5.0)
+        assert theirs.recv(sent, socket.MSG_WAITALL) == b"x" * sent
+        token, found, _, _ = socket.recv_fds(theirs, 100, 1)
+        handing.result()
+        assert token == b"memory"
+        os.close(*found)
+    channel.close()
