@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.reading.multislot import Slot
 
 __all__ = ["DataFeedDesc", "FeedDescription", "SlotDescription"]

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.dispatch.traces import profile_of
 from dpexec.engine.trace import files, profile
 from dpexec.engine.trace.events import Event, Trace

@@ -21,7 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from dpexec.checkpoint import manifests, seals
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.variable_values import Flat, value_of
 from dpexec.io.atomic import naming
 

@@ -16,7 +16,7 @@ import numpy as np
 from dpexec.checkpoint.files import Stored
 from dpexec.engine.core.dtypes import VarType, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet, see
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.scope import Scope, global_scope
 from dpexec.engine.core.variable_values import Flat, flat, with_sequences, write
 from dpexec.engine.dispatch.engine import Engine

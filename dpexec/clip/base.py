@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import name_scope, warn

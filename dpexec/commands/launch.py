@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dpexec.commands import INTERRUPTED, CommandError
 from dpexec.commands.processes import Start, run_together
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["Job", "free_endpoints", "launch"]
 

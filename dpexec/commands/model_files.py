@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.commands import CommandError
 from dpexec.commands.parameter_files import has_parameters_only, read_parameters
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

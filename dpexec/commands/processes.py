@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from dpexec.commands import OTHER_FAILED
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 
 __all__ = ["Failure", "Start", "run_together"]
 

@@ -16,7 +16,7 @@ from dask.utils import key_split
 
 from dpexec.dashboard.reports import Sample, Slice
 from dpexec.engine.core.cache import LimitedCache, limit_of
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 
 __all__ = ["Group", "Member", "Members", "show_in_task_stream", "show_time_by_prefix"]
 

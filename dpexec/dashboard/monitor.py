@@ -21,7 +21,7 @@ import numpy as np
 from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
 

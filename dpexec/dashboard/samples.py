@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpexec.dashboard.reports import Sample, Slice
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.trace.recorder import Notes
 
 __all__ = ["Taken"]

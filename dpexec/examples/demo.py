@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dpexec import viz
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import available_cpus
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.trace import save
 from dpexec.examples import curve
 from dpexec.examples.example import Example

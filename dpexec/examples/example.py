@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 import dpexec as fluid
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 Batch = dict[str, np.ndarray]
 

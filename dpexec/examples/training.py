@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 import dpexec as fluid
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.trace import Trace
 from dpexec.examples.example import Batch, Data, Example, Net

@@ -10,8 +10,8 @@ import numpy as np
 
 from dpexec.engine import kernels
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import Place, available_cpus
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dispatch.engine import Engine

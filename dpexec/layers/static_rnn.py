@@ -8,7 +8,7 @@ from typing import Any
 from dpexec.checks import check_type
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import default_main_program
 from dpexec.engine.ir.undo import whole_block

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import check_choice, check_type, check_variable_and_dtype, pair
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.variable import Variable
 from dpexec.initializer import Normal
 from dpexec.layer_helper import LayerHelper

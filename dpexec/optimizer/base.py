@@ -12,8 +12,8 @@ from dpexec.engine.autodiff.backward import append_backward, variable_names
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import see, similar
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.memory import no_cycles_sought
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import name_scope, noted_device, warn
 from dpexec.engine.ir.operator import Operator

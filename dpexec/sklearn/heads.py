@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dpexec as fluid
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.sklearn.inputs import InputSpec
 
 __all__ = ["PROBABILITIES", "VALUES", "Head"]

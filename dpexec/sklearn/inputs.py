@@ -11,7 +11,7 @@ from dask.base import is_dask_collection
 from scipy.sparse import csr_array
 
 import dpexec as fluid
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = [
     "LABEL",

@@ -13,7 +13,7 @@ import numpy as np
 from distributed import get_client
 
 import dpexec as fluid
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.unique_name import BUILDING
 from dpexec.sklearn.heads import Head
 from dpexec.sklearn.inputs import LABEL, SOLE, WEIGHT, InputSpec

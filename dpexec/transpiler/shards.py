@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.operator import Operator, op_error
 from dpexec.engine.ir.program import Program
 from dpexec.engine.ir.variable import Variable

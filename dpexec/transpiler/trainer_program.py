@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir import roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.program import Program

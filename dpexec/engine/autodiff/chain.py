@@ -14,7 +14,7 @@ from typing import Any
 
 from dpexec.engine.autodiff.overwritten import Overwritten
 from dpexec.engine.core.errors import MissingGradientError, see
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir import opdef, roles
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.callsite import CallSite

@@ -17,7 +17,7 @@ from distributed.protocol import pickle
 
 from dpexec.engine.cluster.messages import Epoch, GangStep, NewBinding
 from dpexec.engine.cluster.repeated_steps import ArrayForm, Remembered, in_lines, kind_of
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.dask.deliveries import StepRows
 from dpexec.engine.exchange.channels import LINE
 from dpexec.engine.exchange.messages import joined, parted

@@ -10,7 +10,7 @@ import numpy as np
 from dpexec.engine.compile.bindings.records import Around, Moved, Ran
 from dpexec.engine.compile.plans.plan import PlanKey
 from dpexec.engine.compile.regions.env import Shard
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.dask.deliveries import StepRows
 from dpexec.engine.ir.sizes import Counts
 from dpexec.engine.ir.spec import Spec

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["Check", "looking_later", "require_between"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["LARGEST", "PRODUCT", "REDUCTIONS", "SMALLEST", "SUM", "Reduction"]
 

@@ -19,9 +19,9 @@ from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import on_gpus
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.graph.ssa import SSAGraph

@@ -24,7 +24,7 @@ from dpexec.engine.compile.bindings.code_step import CodeStep
 from dpexec.engine.compile.bindings.exchanges import Addition, Signs, TaskExchange
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.interrupts import Uninterrupted
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.exchange.buckets import Bucket, Sum

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.variable_values import flat, value_of
 from dpexec.engine.exchange.channels import LINE, Channel
 from dpexec.engine.exchange.wire import GangError, Tag, exchange

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.exchange.channels import Channel
 from dpexec.engine.exchange.endpoints import Endpoint, connect
 from dpexec.engine.exchange.reception import Reception, knock

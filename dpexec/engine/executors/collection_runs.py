@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dpexec.engine.arguments.converted import as_integer
 from dpexec.engine.core.errors import EnforceNotMet
 from dpexec.engine.core.interrupts import Uninterrupted
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.executors.dataset_runs import BatchWatcher
 from dpexec.engine.feeds.partition_stream import PartitionStream, batches_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.graph.lod_readers import may_lack_sequences

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.lod import LOD_SUFFIX, Lod, lod_name
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.sizes import Counts
 
 __all__ = ["Extents", "find_extents"]

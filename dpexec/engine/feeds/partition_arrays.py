@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.errors import see
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["FedRows", "check_kind", "is_pandas", "partition_arrays"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.cache import LimitedCache, limit_of
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.lod import ROWS_SUFFIX
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.dask.held import HeldRows
 from dpexec.engine.feeds.splitting import Feeds, even_rows
 from dpexec.engine.ir.block import Block

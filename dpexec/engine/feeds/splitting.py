@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.engine.core.errors import EnforceNotMet, see
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.lod import LOD_SUFFIX, ROWS_SUFFIX, Lod, rows_name
 from dpexec.engine.core.places import Place
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.core.tensors import LoDTensor
 from dpexec.engine.dask.blocks import Blocks, computed, row_blocks
 from dpexec.engine.dask.held import hold

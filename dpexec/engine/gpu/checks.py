@@ -7,9 +7,9 @@ from typing import Any
 
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Step, kernel_error
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import CUDAPlace
 from dpexec.engine.core.ranges import Check
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.gpu.copies import to_host
 
 __all__ = ["Checks"]

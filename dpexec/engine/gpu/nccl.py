@@ -20,8 +20,8 @@ from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.core.flags import asks_for_equal_runs
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, on_device
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.reductions import Reduction
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode, VarNode

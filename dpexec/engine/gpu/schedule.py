@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import CUDAPlace, Place
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.gpu.streams import Lane
 
 __all__ = ["StreamSchedule"]

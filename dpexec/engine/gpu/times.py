@@ -8,8 +8,8 @@ from typing import Any
 
 from dpexec.engine.compile.bindings.recording import Recording
 from dpexec.engine.compile.plans.partition import Task
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.places import CUDAPlace, array_module
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.gpu.streams import Lane, Streams
 from dpexec.engine.graph.ssa import OpNode
 

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import Place
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.kinds import (
     ALL_REDUCE,
     ALL_SUM,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.opdef import OpDef
 from dpexec.engine.ir.spec import Spec

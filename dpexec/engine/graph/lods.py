@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from dpexec.engine.core.dtypes import VarType
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.lod import LOD_SUFFIX, lod_name
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.gradient_lods import without_sequences
 from dpexec.engine.graph.lod_readers import lod_slots
 from dpexec.engine.graph.tables import with_tables_written

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.lod import lod_name
 from dpexec.engine.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.kinds import ALL_REDUCE, BROADCAST, MERGE, REDUCE, SPLIT, Kind
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.ir import roles

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.places import Place
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.drawable import Drawable
 from dpexec.engine.graph.kinds import COMPUTE, Kind
 from dpexec.engine.ir import roles

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import is_compiled_with_cuda
-from dpexec.engine.core.records import dataclass
 
 __all__ = ["current_device", "current_name_scope", "device_guard", "name_scope", "noted_device"]
 

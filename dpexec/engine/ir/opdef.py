@@ -14,8 +14,8 @@ from typing import Any
 
 from dpexec.engine.core.dtypes import AttrType, VarType
 from dpexec.engine.core.errors import MissingKernelError, see, similar
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.lod import LOD_SUFFIX
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.library import Library, declaring_module
 from dpexec.engine.ir.opfacts import INHERITED, OpFacts, Passing, RoundValues, Sample, SampleRng
 from dpexec.engine.ir.roles import GRAD_SUFFIX

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir.cost import Call, Count, counted
 
 if TYPE_CHECKING:

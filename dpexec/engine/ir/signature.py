@@ -9,8 +9,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.lod import LOD_SUFFIX
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.roles import GRAD_SUFFIX
 from dpexec.engine.ir.spec import SameAs, Spec, require
 

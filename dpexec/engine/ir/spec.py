@@ -8,8 +8,8 @@ from typing import Any
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name, to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.sizes import Size
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpexec.engine.core.dtypes import AttrType, VarType, as_var_type
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

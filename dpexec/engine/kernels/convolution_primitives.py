@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import im2col, onednn, onednn_calls
 from dpexec.engine.kernels.lowering import Code, Constant, Value

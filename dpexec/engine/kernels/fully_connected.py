@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.engine.kernels import onednn, onednn_calls, onednn_rows
 from dpexec.engine.kernels.eight_bits import Scaling, is_small

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.kernels.generate import Pointwise, Reduction
 from dpexec.engine.kernels.lowering import Value
 from dpexec.engine.kernels.strides import OUTER, groups, merged, strides

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dpexec.engine import kernels
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.library import declaring_module
 from dpexec.engine.ir.signature import same_place

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir.signature import keyword_only
 from dpexec.engine.kernels.implementations import claim
 from dpexec.engine.kernels.values import (

@@ -6,7 +6,7 @@ import ctypes
 import functools
 
 from dpexec.engine.core.cache import limit_of
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.kernels.onednn_library import Handle, certain, create, entry, passed
 
 __all__ = ["PLAIN", "Epilogue", "attributes", "scales_of"]

@@ -38,7 +38,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.sizes import Counts, Rows, at
 from dpexec.engine.kernels import layouts, onednn, onednn_calls, onednn_rows
 from dpexec.engine.kernels.blas import gemm, sgemm_address

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir.sizes import Counts
 
 __all__ = ["Buffer", "Constant", "Offsets", "Packed", "Ragged", "Sized", "Sparse", "Value"]

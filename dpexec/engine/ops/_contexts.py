@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.ops._sequences import Ints, rows_of
 
 

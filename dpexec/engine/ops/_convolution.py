@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.opdef import require
 from dpexec.engine.ops._windows import (
     Padding,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 NEVER = -1e30
 """Stands for the logarithm of 0; finite, so that differences are defined."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ops._totals import Deferred, Total
 
 __all__ = ["Course", "Iterations", "Ran", "State"]

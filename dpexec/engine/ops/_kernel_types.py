@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from dpexec.engine.core.dtypes import VarType, as_var_type, dtype_name
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.spec import InvalidOp, Spec
 
 __all__ = ["SlotTypes", "require_kernel", "slot_types"]

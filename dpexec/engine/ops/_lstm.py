@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ops._recurrent import Loops, activate, times_slope, unbounded
 from dpexec.engine.ops._steps import Steps
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.runs import add_at
 from dpexec.engine.ir.opdef import require
 from dpexec.engine.ops._windows import Pair, Sizes, padding, sizes

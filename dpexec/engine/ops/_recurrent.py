@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, require
 from dpexec.engine.ops._shapes import require_same_dtype, same_dims
 from dpexec.engine.ops._steps import Steps

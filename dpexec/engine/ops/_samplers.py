@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.random import RandomStream, minstd
-from dpexec.engine.core.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

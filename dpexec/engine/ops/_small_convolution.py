@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec
 from dpexec.engine.ops._convolution import Window
 from dpexec.engine.ops._eight_bits import (

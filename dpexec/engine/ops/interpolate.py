@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.engine.ops._shapes import integers, require_float, require_numbers
 from dpexec.engine.ops._windows import has_channels_last, image_shape, size_of

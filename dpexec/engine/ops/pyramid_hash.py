@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, is_float
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.lod import Lod
 from dpexec.engine.core.random import rand_r
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import (
     GradContext,
     GradOp,

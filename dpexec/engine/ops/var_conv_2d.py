@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.lod import Lod
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.ir.opdef import Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.engine.ops._sequences import Ints, offsets_spec, sequence_count
 from dpexec.engine.ops._shapes import require_float, same_dims

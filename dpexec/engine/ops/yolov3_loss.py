@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.engine.ops._boxes import Numbers, intersection_over_union, to_host
 from dpexec.engine.ops._shapes import same_dims

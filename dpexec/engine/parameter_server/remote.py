@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.dispatch.engine import Engine

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.feeds.splitting import Feeds
 from dpexec.engine.ir.operator import Operator

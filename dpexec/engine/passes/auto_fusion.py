@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.graph.group_ops import GroupOp, written
 from dpexec.engine.graph.operators import Operators, Uses
 from dpexec.engine.ir import roles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.operators import Operators
 from dpexec.engine.graph.ssa import SSAGraph
 from dpexec.engine.passes.changes import changes, state

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from dpexec.engine.core.dtypes import to_numpy
 from dpexec.engine.core.flags import globals as flags
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
 from dpexec.engine.ir import roles
 from dpexec.engine.passes.merging import merge, mergeable, merged_collective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.graph.ssa import OpNode, SSAGraph
 
 __all__ = ["merge", "mergeable", "merged_collective"]

@@ -6,7 +6,7 @@ import enum
 from typing import Any, Self, TypeAlias
 
 from dpexec.engine.core.dtypes import ShownByName
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.passes import OperatorPass, Pass
 from dpexec.engine.strategy.fields import Field, Strategy, one_of, optional_bool, positive, strings
 from dpexec.engine.strategy.pass_builder import PassBuilder

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dpexec.engine.core import hooks
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.trace import columns
 from dpexec.engine.trace.columns import TraceFormatError
 

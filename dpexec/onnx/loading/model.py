@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import inliner
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.onnx.loading import mapping
 from dpexec.onnx.loading.errors import LoadError, UnsupportedError
 

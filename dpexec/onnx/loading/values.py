@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType, as_var_type
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import has_open
 from dpexec.onnx.loading.dtypes import held

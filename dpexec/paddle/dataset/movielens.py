@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.paddle.dataset.common import download
 from dpexec.reading.decorators import Reader
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.commands.launch import free_endpoints
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 
 __all__ = [
     "Cluster",

@@ -9,8 +9,8 @@ import numpy as np
 
 from dpexec.engine.core import unique_name
 from dpexec.engine.core.dtypes import VarType, to_numpy
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import Place
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.scope import Scope
 from dpexec.engine.graph.ir_graph import IrGraph
 from dpexec.engine.graph.nodes import IrOpNode, IrVarNode

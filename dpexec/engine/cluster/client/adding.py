@@ -16,7 +16,7 @@ from dpexec.engine.compile.plans.collectives import NodeSum, sums_of
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.core.dtypes import VarType, to_numpy
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.spec import Spec
 
 __all__ = ["Adder", "Along", "Divided", "way_of"]

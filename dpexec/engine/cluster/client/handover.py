@@ -19,7 +19,7 @@ from dpexec.engine.cluster.client.gang_runner import GangRunner
 from dpexec.engine.cluster.gang_messages import Handover, OtherRun
 from dpexec.engine.cluster.worker import state as cluster_state
 from dpexec.engine.core.errors import WorkerLostError
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.run.fetch import host_copy
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dpexec.engine.cluster.messages import Value
 from dpexec.engine.cluster.worker.actions import Action, Takes
 from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["Job", "Jobs", "jobs_of", "joined_names"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dpexec.engine.cluster.client.step_outcome import count_made
 from dpexec.engine.core.dtypes import VarType
 from dpexec.engine.core.errors import EnforceNotMet, mistake_behind
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.run.fetch import Later, collect
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpexec.engine.cluster.worker.versions import StaleTaskError
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.exchange.wire import GangError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from dpexec.engine.cluster.worker.version_store import written_on
 from dpexec.engine.compile.plans.bucket_size import Link
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 
 __all__ = ["Unit", "home_of", "units_of"]
 

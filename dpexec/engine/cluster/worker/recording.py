@@ -27,7 +27,7 @@ from dpexec.engine.compile.bindings.records import (
     allocations_of,
 )
 from dpexec.engine.compile.plans.partition import Task
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.trace.events import Allocation
 from dpexec.engine.trace.live import Keeper
 from dpexec.engine.trace.processors import WorkerSamples, samples

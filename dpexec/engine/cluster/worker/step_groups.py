@@ -23,8 +23,8 @@ from weakref import WeakSet
 from distributed.metrics import time as wall_time
 
 from dpexec.engine.core.cache import LimitedCache, limit_of
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.places import on_gpus
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.trace.recorder import Notes, OpenNotes, Steps
 

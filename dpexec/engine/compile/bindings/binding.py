@@ -16,8 +16,8 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.memory import Memory
 from dpexec.engine.compile.regions.step import CollectiveCall, Step
 from dpexec.engine.core.errors import EnforceNotMet
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.memory import no_cycles_sought
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir.operator import op_error
 from dpexec.engine.ir.sizes import Counts, Rows, at

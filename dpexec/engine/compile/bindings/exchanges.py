@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dpexec.engine.compile.plans.plan import Plan
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["Addition", "Exchange", "Gates", "Signs", "TaskExchange", "slots_of"]
 

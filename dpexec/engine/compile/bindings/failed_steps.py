@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from dpexec.engine.compile.bindings.records import NoteLayout
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.trace.events import Allocation

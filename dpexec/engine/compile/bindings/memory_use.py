@@ -15,7 +15,7 @@ import numpy as np
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Step
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode, VarNode
 from dpexec.engine.ir.spec import Spec

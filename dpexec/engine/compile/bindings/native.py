@@ -25,8 +25,8 @@ from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable
 from dpexec.engine.compile.regions.task import TaskCode
 from dpexec.engine.core.cache import limit_of
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.places import CUDAPlace
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.ir.sizes import Counts, Rows
 from dpexec.engine.ir.spec import Spec
 from dpexec.engine.kernels.values import Packed

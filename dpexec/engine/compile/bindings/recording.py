@@ -41,7 +41,7 @@ from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.step import Step, run_steps
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.trace.events import Kind
 from dpexec.engine.trace.live import Keeper

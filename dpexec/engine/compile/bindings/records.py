@@ -15,7 +15,7 @@ from dpexec.engine.compile.bindings.memory_use import Life
 from dpexec.engine.compile.plans.partition import Task
 from dpexec.engine.compile.plans.plan import Plan
 from dpexec.engine.compile.regions.step import Step
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.graph.describe import task_key
 from dpexec.engine.graph.parts import parts_of
 from dpexec.engine.graph.ssa import OpNode

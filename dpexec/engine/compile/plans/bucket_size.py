@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["GANG", "TASKS", "THREADS", "Link"]
 

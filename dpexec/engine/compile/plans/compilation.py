@@ -13,9 +13,9 @@ from dpexec.engine import kernels
 from dpexec.engine.compile.plans.bucket_size import GANG, TASKS, THREADS
 from dpexec.engine.compile.plans.partition import PlanOptions
 from dpexec.engine.compile.plans.plan import Plan, PlanKey, make_plan
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.memory import no_cycles_sought
 from dpexec.engine.core.places import CUDAPlace, Place, array_module, available_cpus, on_gpus
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.engine.graph.dot import write_graphviz
 from dpexec.engine.graph.kinds import ALL_REDUCE, REDUCE

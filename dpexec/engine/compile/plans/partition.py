@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable
 from dpexec.engine.compile.plans.branches import Stage, multiplications, stages_of
 from dpexec.engine.compile.plans.bucket_size import THREADS
 from dpexec.engine.core.dtypes import to_numpy
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode
 
 __all__ = ["Busy", "PlanOptions", "Task", "live_nodes", "partition"]

@@ -14,8 +14,8 @@ from dpexec.engine.compile.plans.partition import Busy, PlanOptions, Task, live_
 from dpexec.engine.compile.plans.step_binding import bind_when_called
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.compile.regions.step import Call, CollectiveCall, Step, kept, overwrites
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import on_gpus
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.graph.describe import describe
 from dpexec.engine.graph.drawable import Drawable
 from dpexec.engine.graph.ssa import OpNode, SSAGraph, VarNode

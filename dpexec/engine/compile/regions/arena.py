@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpexec.engine.compile.regions.memory import ALIGNMENT
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["Arena", "arena_of", "places_for"]
 

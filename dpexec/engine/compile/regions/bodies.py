@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.errors import EOFException
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.block import Block
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.roles import grad_name

@@ -16,7 +16,7 @@ from dpexec.engine.compile.regions.operands import AnyValue, is_array, plain, re
 from dpexec.engine.compile.regions.python_row import PythonRow
 from dpexec.engine.compile.regions.step import Step
 from dpexec.engine.compile.regions.table import CodeTable, word_of
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.ir.sizes import Counts, Rows, at

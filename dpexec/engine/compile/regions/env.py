@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.core.random import RandomStream
-from dpexec.engine.core.records import dataclass, field
 from dpexec.engine.core.rings import Ring
 from dpexec.engine.ir.operator import Operator
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from dpexec.engine.compile.regions.operands import Brought, Operands
 from dpexec.engine.compile.regions.step import Step
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir import opdef
 from dpexec.engine.ir.operator import Operator

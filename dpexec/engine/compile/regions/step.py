@@ -12,8 +12,8 @@ import numpy as np
 from dpexec.engine.compile.regions.bodies import BodyError
 from dpexec.engine.compile.regions.env import Env, Shard
 from dpexec.engine.core.errors import EnforceNotMet, EOFException, FunctionError, section_of
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.random import RandomStream
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.ssa import OpNode
 from dpexec.engine.ir import roles

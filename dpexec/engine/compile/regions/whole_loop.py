@@ -13,7 +13,7 @@ from dpexec.engine.compile.regions.env import Env
 from dpexec.engine.compile.regions.round_program import RoundProgram, all_code
 from dpexec.engine.compile.regions.slots import KeptRounds, Places, Unusual, form_of, words_at
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass, field
+from dpexec.engine.core.light_dataclasses import dataclass, field
 from dpexec.engine.ir.block import Block
 from dpexec.engine.kernels import round_values as words
 from dpexec.engine.kernels import rounds as kernels

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.places import grid
-from dpexec.engine.core.records import dataclass
 from dpexec.engine.kernels.gpu.rows import REDUCE, rows_grid
 from dpexec.engine.ops.batch_norm import channel_axis
 

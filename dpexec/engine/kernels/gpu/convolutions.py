@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.flags import asks_for_equal_runs
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.kernels.gpu.bfloat16 import rounded, widen
 from dpexec.engine.kernels.gpu.products import precision_of
 from dpexec.engine.kernels.implementations import implementation

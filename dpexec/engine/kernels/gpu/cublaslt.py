@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 
 __all__ = ["BIAS", "BIAS_GRADIENT", "BIAS_RELU", "Library", "Product", "library", "multiply"]
 

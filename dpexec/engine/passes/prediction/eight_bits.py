@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.graph.operators import Uses
 from dpexec.engine.ir.operator import Operator
 from dpexec.engine.passes.pairs import fused

@@ -20,7 +20,7 @@ from dpexec.engine.compile.bindings.binding import Binding
 from dpexec.engine.compile.plans.replicas import Replicas
 from dpexec.engine.core.cache import LimitedCache, limit_of
 from dpexec.engine.core.errors import EnforceNotMet
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.variable_values import with_sequences, write
 from dpexec.engine.exchange.buckets import Bucket
 from dpexec.engine.exchange.group import Group

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.onnx.exporting.builder import Builder, Value, onnx_type
 from dpexec.onnx.exporting.call import Call
 from dpexec.onnx.exporting.mapping import exports

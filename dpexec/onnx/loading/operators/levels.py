@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dtypes import as_element
 from dpexec.onnx.loading.node import Node

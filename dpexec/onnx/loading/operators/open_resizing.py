@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.ir.variable import Variable
 from dpexec.onnx.loading.dims import OpenDim
 from dpexec.onnx.loading.dtypes import is_float

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.engine.core.dtypes import VarType
-from dpexec.engine.core.records import dataclass
+from dpexec.engine.core.light_dataclasses import dataclass
 from dpexec.engine.core.selected_rows import SelectedRows
 from dpexec.engine.graph.group_ops import GroupOp
 from dpexec.engine.ir.spec import Spec

@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 
-from dpexec.engine.core import records
-from dpexec.engine.core.records import field
+from dpexec.engine.core import light_dataclasses
+from dpexec.engine.core.light_dataclasses import field
 
 
 def classes(dataclass):
@@ -67,7 +67,7 @@ def classes(dataclass):
     return Plain, Frozen, Slotted, Further, Apart, Named, Written, Empty
 
 
-OURS, THEIRS = classes(records.dataclass), classes(dataclasses.dataclass)
+OURS, THEIRS = classes(light_dataclasses.dataclass), classes(dataclasses.dataclass)
 NAMES = [cls.__name__ for cls in OURS]
 for _cls in OURS:  # where pickle looks for them
     _cls.__qualname__ = _cls.__name__
@@ -129,7 +129,7 @@ def test_a_cached_property_of_a_frozen_one_is_kept():
     assert made(OURS[1], 3).twice == 6
 
 
-@pytest.mark.parametrize("dataclass", [records.dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("dataclass", [light_dataclasses.dataclass, dataclasses.dataclass])
 def test_a_value_is_equal_to_itself_also_as_the_only_field(dataclass):
     @dataclass
     class One:
@@ -140,7 +140,7 @@ def test_a_value_is_equal_to_itself_also_as_the_only_field(dataclass):
     assert One(1) != One(2)
 
 
-@pytest.mark.parametrize("dataclass", [records.dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("dataclass", [light_dataclasses.dataclass, dataclasses.dataclass])
 def test_frozen_ones_that_say_what_equals_them_have_hashes(dataclass):
     @dataclass(frozen=True)
     class Alike:
