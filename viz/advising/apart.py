@@ -35,25 +35,22 @@ class Apart:
 
     def headlines(self) -> Iterator[str]:
         """A sentence for each of them that takes much."""
-        rest = "; all other figures are about the rest."
-        if self.script >= _MUCH:
-            share = percent(self.script)
-            yield f"{share} of the whole time passes between the steps: {self.in_between}{rest}"
-        if self.reading >= _MUCH:
-            share = percent(self.reading)
-            yield (
-                f"For {share} of the whole time, steps wait for batches that are read too "
-                f"slowly{rest}"
-            )
-        if self.preparing >= _MUCH:
-            share = percent(self.preparing)
-            yield f"For {share} of the whole time, steps are prepared for new shapes{rest}"
-        if self.meeting >= _MUCH:
-            share = percent(self.meeting)
-            yield (
-                f"For {share} of the whole time, this trainer waits for others to begin a "
-                f"step{rest}"
-            )
+        lost = "For {} of the whole time, "
+        said = (
+            (self.script, f"{{}} of the whole time passes between the steps: {self.in_between}"),
+            (
+                self.reading,
+                lost + "steps wait for batches that are read too slowly",
+            ),
+            (self.preparing, lost + "steps are prepared for new shapes"),
+            (
+                self.meeting,
+                lost + "this trainer waits for others to begin a step",
+            ),
+        )
+        for share, text in said:
+            if share >= _MUCH:
+                yield f"{text.format(percent(share))}; all other figures are about the rest."
 
     def figures(self) -> list[FigureData]:
         """What is worth a figure on the page."""
