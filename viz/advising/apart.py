@@ -38,15 +38,9 @@ class Apart:
         lost = "For {} of the whole time, "
         said = (
             (self.script, f"{{}} of the whole time passes between the steps: {self.in_between}"),
-            (
-                self.reading,
-                lost + "steps wait for batches that are read too slowly",
-            ),
+            (self.reading, lost + "steps wait for batches that are read too slowly"),
             (self.preparing, lost + "steps are prepared for new shapes"),
-            (
-                self.meeting,
-                lost + "this trainer waits for others to begin a step",
-            ),
+            (self.meeting, lost + "this trainer waits for others to begin a step"),
         )
         for share, text in said:
             if share >= _MUCH:
